@@ -1,0 +1,2 @@
+//! The cordon command.
+fn main() {}

@@ -1,0 +1,339 @@
+//! The executor's configuration: one root-owned TOML file, read before anything else happens.
+
+use crate::profile::{Profile, ProfileError, RawProfile};
+use cordon_protocol::limits;
+use nix::{
+    fcntl::OFlag,
+    unistd::{Group, User},
+};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Path of the listening socket.
+    pub socket: PathBuf,
+    /// Root-owned directory for templates and workspaces.
+    pub state_dir: PathBuf,
+    /// What happens where the host lacks a layer.
+    pub require: Require,
+    /// Least Landlock ABI that is accepted under `strict`.
+    pub landlock_abi_min: u32,
+    /// The users.
+    pub users: Users,
+    /// The home directory inside, where the workspace is.
+    pub home: PathBuf,
+    /// By name.
+    pub profiles: BTreeMap<String, Profile>,
+}
+
+/// Whether a lesser host will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Require {
+    /// Refuse to start on a host that lacks a layer.
+    Strict,
+    /// Run with what the host has, and say so in every result.
+    Available,
+}
+
+/// The users that keep the parts apart, none of them root, no two the same.
+#[derive(Debug, Clone)]
+pub struct Users {
+    /// Runs the commands.
+    pub command: Account,
+    /// Runs the server half.
+    pub server: Account,
+    /// Runs each sandbox's init.
+    pub init: Account,
+    /// Runs the gateway; none on a host without one.
+    pub gateway: Option<Account>,
+    /// Group whose members may connect.
+    pub group: u32,
+}
+
+/// A user that is not root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Uid, never 0 and never the overflow uid.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Primary gid, never 0.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+}
+
+/// Uid that the kernel shows for one it cannot map (user_namespaces(7)); never an account, never a peer.
+pub const OVERFLOW_UID: u32 = 65534;
+
+/// Why the configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Cannot be read.
+    #[error("configuration {}: cannot read: {source}", path.display())]
+    Read {
+        /// Path.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Somebody else than root could have written it.
+    #[error("configuration {}: {problem}; make it root's and not writable by others (chown root, chmod go-w)", path.display())]
+    Untrusted {
+        /// The file, or the directory above it.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong type; the text has key and line.
+    #[error("configuration {}: {message}", path.display())]
+    Parse {
+        /// Path.
+        path: PathBuf,
+        /// What the parser says.
+        message: String,
+    },
+    /// A value that makes no sense.
+    #[error("configuration: {0}")]
+    Value(String),
+    /// A profile that makes no sense.
+    #[error("configuration: {0}")]
+    Profile(#[from] ProfileError),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    #[serde(default = "default_socket")]
+    socket: PathBuf,
+    #[serde(default = "default_state_dir")]
+    state_dir: PathBuf,
+    #[serde(default = "default_require")]
+    require: Require,
+    #[serde(default = "default_abi")]
+    landlock_abi_min: u32,
+    #[serde(default)]
+    users: RawUsers,
+    home: Option<PathBuf>,
+    #[serde(default)]
+    profiles: BTreeMap<String, RawProfile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawUsers {
+    command: String,
+    server: String,
+    init: String,
+    gateway: String,
+    group: String,
+}
+
+impl Default for RawUsers {
+    fn default() -> Self {
+        Self {
+            command: "execuser".into(),
+            server: "cordon-exec".into(),
+            init: "cordon-init".into(),
+            gateway: "cordon".into(),
+            group: "cordon".into(),
+        }
+    }
+}
+
+fn default_socket() -> PathBuf {
+    limits::EXECUTOR_SOCKET.into()
+}
+
+fn default_state_dir() -> PathBuf {
+    "/var/lib/cordon/executor".into()
+}
+
+fn default_require() -> Require {
+    Require::Strict
+}
+
+fn default_abi() -> u32 {
+    2
+}
+
+impl Config {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// As [`ConfigError`] says; nothing is guessed.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = read_trusted(path)?;
+        let parse = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
+        Self::from_raw(toml::from_str(&text).map_err(parse)?)
+    }
+
+    fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
+        for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir)] {
+            if !path.is_absolute() {
+                return Err(ConfigError::Value(format!(
+                    "{key}: `{}` is not an absolute path",
+                    path.display()
+                )));
+            }
+        }
+        let users = Users::from_raw(&raw.users)?;
+        let home = raw.home.unwrap_or_else(|| Path::new("/home").join(users.command.name()));
+        if home.parent() != Some(Path::new("/home")) {
+            return Err(ConfigError::Value(format!(
+                "home: `{}` is not directly below /home",
+                home.display()
+            )));
+        }
+        let mut profiles = BTreeMap::new();
+        for (name, profile) in raw.profiles {
+            profiles.insert(name.clone(), Profile::from_raw(&name, profile, users.group)?);
+        }
+        if !profiles.contains_key(limits::DEFAULT_PROFILE) {
+            let default = Profile::from_raw(limits::DEFAULT_PROFILE, RawProfile::default(), users.group)?;
+            profiles.insert(default.name.clone(), default);
+        }
+        Ok(Self {
+            socket: raw.socket,
+            state_dir: raw.state_dir,
+            require: raw.require,
+            landlock_abi_min: raw.landlock_abi_min,
+            users,
+            home,
+            profiles,
+        })
+    }
+}
+
+impl Users {
+    fn from_raw(raw: &RawUsers) -> Result<Self, ConfigError> {
+        let command = account("users.command", &raw.command)?;
+        let server = account("users.server", &raw.server)?;
+        let init = account("users.init", &raw.init)?;
+        let gateway = match User::from_name(&raw.gateway) {
+            Ok(Some(_)) => Some(account("users.gateway", &raw.gateway)?),
+            _ => None,
+        };
+        let group = Group::from_name(&raw.group).ok().flatten();
+        let missing =
+            || ConfigError::Value(format!("users.group: no group `{}`; make it with groupadd", raw.group));
+        let group = group.ok_or_else(missing)?.gid.as_raw();
+        let users = Self { command, server, init, gateway, group };
+        users.check_distinct()?;
+        Ok(users)
+    }
+
+    fn accounts(&self) -> impl Iterator<Item = &Account> {
+        [&self.command, &self.server, &self.init].into_iter().chain(&self.gateway)
+    }
+
+    /// No two share a uid or a primary group, and none is in a further group.
+    fn check_distinct(&self) -> Result<(), ConfigError> {
+        let accounts: Vec<_> = self.accounts().collect();
+        for (i, one) in accounts.iter().enumerate() {
+            if let Some(other) = accounts[..i].iter().find(|o| o.uid == one.uid || o.gid == one.gid) {
+                let text = format!("users `{}` and `{}` share a uid or a group", other.name, one.name);
+                return Err(ConfigError::Value(text));
+            }
+            let groups = supplementary_groups(one)?;
+            if !groups.is_empty() {
+                let text = format!("user `{}` is also in {}; take it out", one.name, groups.join(", "));
+                return Err(ConfigError::Value(text));
+            }
+        }
+        if self.command.gid == self.group {
+            return Err(ConfigError::Value("users.command is in the group that may connect".into()));
+        }
+        Ok(())
+    }
+
+    /// Accounts that could log in, each worth a warning.
+    pub fn with_login_shell(&self) -> Vec<&str> {
+        let can_log_in = |a: &&Account| {
+            let user = User::from_name(&a.name).ok().flatten();
+            user.is_some_and(|u| !u.shell.ends_with("nologin") && !u.shell.ends_with("false"))
+        };
+        self.accounts().filter(can_log_in).map(|a| a.name.as_str()).collect()
+    }
+}
+
+/// The user of that name, which must exist and be nobody special.
+fn account(key: &str, name: &str) -> Result<Account, ConfigError> {
+    let error = |problem: &str| ConfigError::Value(format!("{key}: `{name}` {problem}"));
+    if name.is_empty() {
+        return Err(error("is empty"));
+    }
+    let user = User::from_name(name).map_err(|e| error(&format!("cannot be looked up: {e}")))?;
+    let user = user.ok_or_else(|| error("does not exist; make it with useradd --system, or `cordon up`"))?;
+    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+    if uid == 0 || gid == 0 {
+        return Err(error("is root or in root's group"));
+    }
+    if uid == OVERFLOW_UID || uid == u32::MAX || gid == u32::MAX {
+        return Err(error("has a uid that stands for nobody"));
+    }
+    Ok(Account { name: name.to_owned(), uid, gid })
+}
+
+/// Names of the groups in which the account is listed beside its own.
+fn supplementary_groups(account: &Account) -> Result<Vec<String>, ConfigError> {
+    let error = |e| ConfigError::Value(format!("groups of `{}`: cannot be looked up: {e}", account.name));
+    let name = std::ffi::CString::new(account.name.as_str()).map_err(|e| error(e.to_string()))?;
+    let gid = nix::unistd::Gid::from_raw(account.gid);
+    let groups = nix::unistd::getgrouplist(&name, gid).map_err(|e| error(e.to_string()))?;
+    let others = groups.into_iter().filter(|g| *g != gid);
+    Ok(others.map(|g| Group::from_gid(g).ok().flatten().map_or(g.to_string(), |g| g.name)).collect())
+}
+
+/// The file's text, when nobody but root can have written it.
+fn read_trusted(path: &Path) -> Result<String, ConfigError> {
+    let read = |source| ConfigError::Read { path: path.to_owned(), source };
+    let real = fs::canonicalize(path).map_err(read)?;
+    let mut file: File =
+        OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&real).map_err(read)?;
+    let meta = file.metadata().map_err(read)?;
+    let untrusted = |path: &Path, problem| Err(ConfigError::Untrusted { path: path.to_owned(), problem });
+    if !meta.is_file() {
+        return untrusted(&real, "is not a regular file");
+    }
+    if meta.uid() != 0 {
+        return untrusted(&real, "does not belong to root");
+    }
+    if meta.mode() & 0o022 != 0 {
+        return untrusted(&real, "can be written by others");
+    }
+    for directory in real.ancestors().skip(1) {
+        let meta = fs::metadata(directory).map_err(read)?;
+        if meta.uid() != 0 {
+            return untrusted(directory, "is a directory that does not belong to root");
+        }
+        // In a sticky directory (/tmp) others cannot replace root's entries.
+        if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
+            return untrusted(directory, "is a directory that can be written by others");
+        }
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(read)?;
+    Ok(text)
+}

@@ -1,0 +1,2 @@
+//! The executor.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The root half.
+pub mod link;

@@ -1,0 +1,353 @@
+//! Profiles: what a command may reach and how much it may use. Raw TOML becomes a checked [`Profile`].
+
+use crate::monitor::link::LimitField;
+use cordon_protocol::{Bytes, LimitInfo, Millis, NetworkMode, ProfileInfo, limits};
+use nix::unistd::{Group, User};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
+
+/// A checked profile.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Name that requests use.
+    pub name: String,
+    /// Shell for `-c`, run as `SHELL -c LINE`.
+    pub shell: PathBuf,
+    /// Paths of the host that appear read-only.
+    pub read: Vec<PathBuf>,
+    /// Paths of the host that appear writable, beside the workspace and /tmp.
+    pub write: Vec<PathBuf>,
+    /// Paths from which programs may be executed.
+    pub execute: Vec<PathBuf>,
+    /// Paths that do not appear, though they lie in one that does.
+    pub hide: Vec<PathBuf>,
+    /// What of the network is reachable.
+    pub network: NetworkMode,
+    /// Environment entries beside the standard ones.
+    pub env: BTreeMap<String, String>,
+    /// Default and ceiling of each limit, in the order of [`LimitField::ALL`].
+    pub limits: [LimitRange; 7],
+    /// Largest file, bytes.
+    pub file_size: u64,
+    /// Size of a private workspace, bytes.
+    pub workspace: u64,
+    /// Size of /tmp, bytes.
+    pub tmp: u64,
+    /// Who may use it.
+    pub peers: Vec<PeerRule>,
+    /// Commands of one peer at once.
+    pub concurrency: u32,
+    /// Commands of one peer that may wait.
+    pub queue: u32,
+}
+
+/// Default and most of a limit; bytes, milliseconds, percent or a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitRange {
+    /// Used when a request names none; none is no limit below the others.
+    pub default: Option<u64>,
+    /// Most that a request may ask for.
+    pub ceiling: u64,
+}
+
+/// One entry of `peers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerRule {
+    /// A user.
+    User(u32),
+    /// Every member of a group, primary or supplementary.
+    Group(u32),
+}
+
+/// Why a profile is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("profile `{profile}`: {key}: {problem}")]
+pub struct ProfileError {
+    profile: String,
+    key: String,
+    problem: String,
+}
+
+/// A profile as written; every key may be left out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawProfile {
+    shell: Option<PathBuf>,
+    read: Option<Vec<PathBuf>>,
+    write: Option<Vec<PathBuf>>,
+    execute: Option<Vec<PathBuf>>,
+    hide: Option<Vec<PathBuf>>,
+    network: Option<NetworkMode>,
+    env: Option<BTreeMap<String, String>>,
+    peers: Option<Vec<String>>,
+    concurrency: Option<u32>,
+    queue: Option<u32>,
+    #[serde(default)]
+    limits: RawLimits,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLimits {
+    wall: Option<RawRange<Millis>>,
+    cpu_time: Option<RawRange<Millis>>,
+    memory: Option<RawRange<Bytes>>,
+    pids: Option<RawRange<u64>>,
+    cpu: Option<RawRange<u64>>,
+    capture: Option<RawRange<Bytes>>,
+    output: Option<RawRange<Bytes>>,
+    file_size: Option<Bytes>,
+    workspace: Option<Bytes>,
+    tmp: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRange<T> {
+    default: Option<T>,
+    ceiling: Option<T>,
+}
+
+const MEBI: u64 = 1 << 20;
+const GIBI: u64 = 1 << 30;
+
+/// Limits of the `default` profile, in the order of [`LimitField::ALL`].
+const DEFAULT_LIMITS: [LimitRange; 7] = [
+    LimitRange { default: Some(60_000), ceiling: 3_600_000 },
+    LimitRange { default: None, ceiling: 3_600_000 },
+    LimitRange { default: Some(512 * MEBI), ceiling: 2 * GIBI },
+    LimitRange { default: Some(256), ceiling: 1024 },
+    LimitRange { default: Some(200), ceiling: 200 },
+    LimitRange { default: Some(MEBI), ceiling: 8 * MEBI },
+    LimitRange { default: Some(64 * MEBI), ceiling: 16 * GIBI },
+];
+
+/// Least of each limit, in the order of [`LimitField::ALL`]: below it nothing could start.
+const FLOORS: [u64; 7] = [1, 1, 4 * MEBI, 1, 1, 0, 0];
+
+/// Paths below which a profile can give nothing: they are the sandbox's own.
+const OWN_PATHS: [&str; 5] = ["/proc", "/dev", "/sys", "/run", "/tmp"];
+
+fn position(field: LimitField) -> usize {
+    LimitField::ALL.iter().position(|f| *f == field).unwrap_or(0)
+}
+
+impl Profile {
+    /// The default and ceiling of a limit.
+    pub fn limit(&self, field: LimitField) -> LimitRange {
+        self.limits[position(field)]
+    }
+
+    /// The least that may be asked of a limit.
+    pub fn floor(field: LimitField) -> u64 {
+        FLOORS[position(field)]
+    }
+
+    /// Whether a peer of this uid and these groups may use the profile.
+    pub fn allows(&self, uid: u32, groups: &[u32]) -> bool {
+        self.peers.iter().any(|rule| match rule {
+            PeerRule::User(user) => *user == uid,
+            PeerRule::Group(group) => groups.contains(group),
+        })
+    }
+
+    /// Checks a profile as written; `group` is the group of the product's users.
+    ///
+    /// # Errors
+    /// Names the profile, the key and what is wrong with it.
+    pub fn from_raw(name: &str, raw: RawProfile, group: u32) -> Result<Self, ProfileError> {
+        let error = |key: &str, problem: String| ProfileError {
+            profile: name.to_owned(),
+            key: key.to_owned(),
+            problem,
+        };
+        check_name(name).map_err(|p| error("name", p))?;
+        let paths = |key: &str, given: Option<Vec<PathBuf>>, default: &[&str]| {
+            let list = given.unwrap_or_else(|| default.iter().map(PathBuf::from).collect());
+            list.iter().try_for_each(|path| check_path(path)).map_err(|p| error(key, p))?;
+            Ok(list)
+        };
+        let shell = raw.shell.unwrap_or_else(|| PathBuf::from("/bin/bash"));
+        check_path(&shell).map_err(|p| error("shell", p))?;
+        let env = raw.env.unwrap_or_default();
+        if let Some(bad) = env.keys().find(|k| k.is_empty() || k.contains(['=', '\0'])) {
+            return Err(error("env", format!("`{bad}` is not a name of a variable")));
+        }
+        let mut peers = vec![PeerRule::User(0), PeerRule::Group(group)];
+        if let Some(given) = raw.peers {
+            let parsed: Result<_, String> = given.iter().map(|text| parse_peer(text)).collect();
+            peers = parsed.map_err(|p| error("peers", p))?;
+        }
+        let limits = raw.limits.checked().map_err(|(key, p)| error(&format!("limits.{key}"), p))?;
+        if raw.network.is_some_and(|n| n == NetworkMode::Services) {
+            return Err(error("network", "`services` is not there yet; use `none` or `host`".to_owned()));
+        }
+        Ok(Self {
+            read: paths("read", raw.read, &["/usr", "/etc", "/opt"])?,
+            write: paths("write", raw.write, &[])?,
+            execute: paths("execute", raw.execute, &["/usr", "/opt"])?,
+            hide: paths("hide", raw.hide, &["/etc/cordon"])?,
+            network: raw.network.unwrap_or(NetworkMode::None),
+            file_size: raw.limits.file_size.map_or(GIBI, |b| b.0),
+            workspace: raw.limits.workspace.map_or(512 * MEBI, |b| b.0),
+            tmp: raw.limits.tmp.map_or(256 * MEBI, |b| b.0),
+            concurrency: raw.concurrency.unwrap_or(32),
+            queue: raw.queue.unwrap_or(256),
+            name: name.to_owned(),
+            shell,
+            env,
+            limits,
+            peers,
+        })
+    }
+
+    /// The profile as a peer that may use it sees it.
+    pub fn info(&self) -> ProfileInfo {
+        let show = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
+        let limit = |field: LimitField| {
+            let range = self.limit(field);
+            LimitInfo {
+                name: field.name().to_owned(),
+                default: range.default.map_or_else(|| "none".to_owned(), |v| field.show(v)),
+                ceiling: field.show(range.ceiling),
+            }
+        };
+        let fixed = |name: &str, value: u64| {
+            let text = Bytes(value).to_string();
+            LimitInfo { name: name.to_owned(), default: text.clone(), ceiling: text }
+        };
+        let mut limits: Vec<_> = LimitField::ALL.into_iter().map(limit).collect();
+        limits.push(fixed("file_size", self.file_size));
+        limits.push(fixed("workspace", self.workspace));
+        limits.push(fixed("tmp", self.tmp));
+        ProfileInfo {
+            name: self.name.clone(),
+            shell: self.shell.display().to_string(),
+            network: match self.network {
+                NetworkMode::None => "none",
+                NetworkMode::Services => "services",
+                NetworkMode::Host => "host",
+            }
+            .to_owned(),
+            read: show(&self.read),
+            write: show(&self.write),
+            execute: show(&self.execute),
+            limits,
+            concurrency: self.concurrency,
+        }
+    }
+}
+
+impl RawLimits {
+    fn checked(&self) -> Result<[LimitRange; 7], (&'static str, String)> {
+        let millis = |r: &RawRange<Millis>| (r.default.map(|v| v.0), r.ceiling.map(|v| v.0));
+        let bytes = |r: &RawRange<Bytes>| (r.default.map(|v| v.0), r.ceiling.map(|v| v.0));
+        let count = |r: &RawRange<u64>| (r.default, r.ceiling);
+        let mut checked = DEFAULT_LIMITS;
+        for (field, range) in LimitField::ALL.into_iter().zip(checked.iter_mut()) {
+            let given = match field {
+                LimitField::Wall => self.wall.as_ref().map(millis),
+                LimitField::CpuTime => self.cpu_time.as_ref().map(millis),
+                LimitField::Memory => self.memory.as_ref().map(bytes),
+                LimitField::Pids => self.pids.as_ref().map(count),
+                LimitField::Cpu => self.cpu.as_ref().map(count),
+                LimitField::Capture => self.capture.as_ref().map(bytes),
+                LimitField::Output => self.output.as_ref().map(bytes),
+            };
+            if let Some((default, ceiling)) = given {
+                range.default = default.or(range.default);
+                range.ceiling = ceiling.unwrap_or(range.ceiling);
+            }
+            let least = FLOORS[position(field)];
+            let low = [range.default, Some(range.ceiling)].into_iter().flatten().find(|v| *v < least);
+            if let Some(low) = low {
+                let text = format!("{} is below the least, {}", field.show(low), field.show(least));
+                return Err((field.name(), text));
+            }
+            if range.default.is_some_and(|default| default > range.ceiling) {
+                return Err((field.name(), "the default is above the ceiling".to_owned()));
+            }
+        }
+        Ok(checked)
+    }
+}
+
+/// A profile's name: letters, digits, `-` and `_`.
+fn check_name(name: &str) -> Result<(), String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.len() <= limits::NAME_MAX_BYTES && name.chars().all(legal) {
+        return Ok(());
+    }
+    Err(format!("a name has 1 to {} letters, digits, `-` or `_`", limits::NAME_MAX_BYTES))
+}
+
+/// An absolute path without `..`, outside what is the sandbox's own.
+fn check_path(path: &Path) -> Result<(), String> {
+    let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+    if !path.is_absolute() || !plain || path == Path::new("/") {
+        return Err(format!("`{}` is not an absolute path below / without `..`", path.display()));
+    }
+    match OWN_PATHS.iter().find(|own| path.starts_with(own)) {
+        Some(own) => Err(format!("`{}` lies in {own}, which is the sandbox's own", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// `uid:1000`, `gid:1000`, `@group` or a user's name.
+fn parse_peer(text: &str) -> Result<PeerRule, String> {
+    let number = |digits: &str| digits.parse::<u32>().map_err(|_| format!("`{text}` has no number"));
+    if let Some(digits) = text.strip_prefix("uid:") {
+        return number(digits).map(PeerRule::User);
+    }
+    if let Some(digits) = text.strip_prefix("gid:") {
+        return number(digits).map(PeerRule::Group);
+    }
+    if let Some(name) = text.strip_prefix('@') {
+        let group = Group::from_name(name).ok().flatten();
+        return group.map(|g| PeerRule::Group(g.gid.as_raw())).ok_or(format!("no group `{name}`"));
+    }
+    let user = User::from_name(text).ok().flatten();
+    user.map(|u| PeerRule::User(u.uid.as_raw())).ok_or(format!("no user `{text}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Profile, String> {
+        let raw: RawProfile = toml::from_str(text).map_err(|e| e.to_string())?;
+        Profile::from_raw("test", raw, 77).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_empty_profile_is_the_default_of_the_design() {
+        let profile = parse("").unwrap();
+        assert_eq!(
+            profile.limit(LimitField::Memory),
+            LimitRange { default: Some(512 << 20), ceiling: 2 << 30 }
+        );
+        assert_eq!(profile.limit(LimitField::CpuTime).default, None);
+        assert!(profile.allows(0, &[]) && profile.allows(5, &[77]) && !profile.allows(5, &[5]));
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        for (text, expected) in [
+            ("reed = []", "unknown field `reed`"),
+            ("read = ['usr']", "read: `usr` is not an absolute path"),
+            ("write = ['/usr/../root']", "write: `/usr/../root`"),
+            ("read = ['/proc/1']", "lies in /proc"),
+            ("peers = ['no-such-user']", "peers: no user `no-such-user`"),
+            ("limits.memory.default = '9G'", "limits.memory: the default is above the ceiling"),
+            ("limits.pids.ceiling = 0", "limits.pids: 0 is below the least"),
+            ("limits.memory = {default = '1X'}", "`1X` is not a size"),
+            ("env = {'A=B' = '1'}", "env: `A=B`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

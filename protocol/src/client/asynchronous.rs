@@ -1,0 +1,105 @@
+//! A client on tokio's socket, for the gateway.
+
+use super::{ClientError, accept, opening};
+use crate::{
+    Event, LayerReport, ProfileInfo, Request, RunRequest,
+    codec::{FrameError, encode_frame, read_frame_async},
+    limits,
+};
+use std::path::Path;
+use tokio::{
+    io::{AsyncWriteExt, BufReader},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+/// The receiving half of a command's connection. When both halves are dropped, the command ends.
+#[derive(Debug)]
+pub struct Connection {
+    reader: BufReader<OwnedReadHalf>,
+}
+
+/// The sending half of a command's connection: standard input.
+#[derive(Debug)]
+pub struct Stdin {
+    writer: OwnedWriteHalf,
+}
+
+async fn ask(socket: &Path, client: &str, request: &Request) -> Result<(Connection, Stdin), ClientError> {
+    let connect = |source| ClientError::Connect { path: socket.to_owned(), source };
+    let (reader, mut writer) = UnixStream::connect(socket).await.map_err(connect)?.into_split();
+    let bytes = opening(client, request)?;
+    let sent = writer.write_all(&bytes).await;
+    let mut connection = Connection { reader: BufReader::with_capacity(limits::CHUNK_MAX + 64, reader) };
+    if let Err(error) = sent {
+        return match connection.next_event().await {
+            Err(ClientError::Refused(refusal)) => Err(refusal.into()),
+            _ => Err(FrameError::Io(error).into()),
+        };
+    }
+    Ok((connection, Stdin { writer }))
+}
+
+/// Starts a command; its events come from the connection, its standard input goes to [`Stdin`].
+///
+/// # Errors
+/// As [`ClientError`] says; a refusal of the request itself comes from [`Connection::next_event`].
+pub async fn run(
+    socket: &Path,
+    client: &str,
+    request: RunRequest,
+) -> Result<(Connection, Stdin), ClientError> {
+    ask(socket, client, &Request::Run(Box::new(request))).await
+}
+
+/// The profiles that the peer may use.
+///
+/// # Errors
+/// As [`ClientError`] says.
+pub async fn profiles(socket: &Path, client: &str) -> Result<Vec<ProfileInfo>, ClientError> {
+    match ask(socket, client, &Request::Profiles).await?.0.next_event().await? {
+        Event::Profiles(profiles) => Ok(profiles),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+/// What the executor's host enforces.
+///
+/// # Errors
+/// As [`ClientError`] says.
+pub async fn doctor(socket: &Path, client: &str) -> Result<Vec<LayerReport>, ClientError> {
+    match ask(socket, client, &Request::Doctor).await?.0.next_event().await? {
+        Event::Doctor(layers) => Ok(layers),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+impl Connection {
+    /// The next event. Not cancel safe: drop the connection when it is not awaited to its end.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says; a `Refused` event is an error, so is an end without a report.
+    pub async fn next_event(&mut self) -> Result<Event, ClientError> {
+        accept(read_frame_async(&mut self.reader, limits::EVENT_FRAME_MAX).await?)
+    }
+}
+
+impl Stdin {
+    /// Sends all of standard input and its end; waits while the command does not read.
+    ///
+    /// # Errors
+    /// `Frame` when the connection has ended.
+    pub async fn send_all(&mut self, data: &[u8]) -> Result<(), ClientError> {
+        for chunk in data.chunks(limits::CHUNK_MAX) {
+            self.write(&Request::Stdin(chunk.to_vec())).await?;
+        }
+        self.write(&Request::StdinEnd).await
+    }
+
+    async fn write(&mut self, request: &Request) -> Result<(), ClientError> {
+        let frame = encode_frame(request, limits::REQUEST_FRAME_MAX)?;
+        self.writer.write_all(&frame).await.map_err(|e| FrameError::Io(e).into())
+    }
+}

@@ -1,0 +1,24 @@
+//! What crosses Cordon's executor socket: frames, requests, events and the exit report.
+//!
+//! A client connects to a Unix stream socket, sends [`Request::Hello`] and one more request, and reads
+//! [`Event`]s. One connection carries one command or one question; closing it ends the command.
+//! `docs/protocol.md` describes the bytes, so that another language can speak them.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("Cordon runs on Linux on x86_64 only: its system-call policy is written for that machine");
+
+pub mod client;
+pub mod codec;
+pub mod limits;
+pub mod report;
+pub mod request;
+pub mod response;
+pub mod units;
+
+pub use report::{
+    Captured, CgroupMode, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName, NamespaceName,
+    NetworkMode,
+};
+pub use request::{Action, Hello, LimitRequest, Request, RunRequest};
+pub use response::{Event, Health, JobInfo, LayerReport, LimitInfo, ProfileInfo, Refusal, RefusalCode};
+pub use units::{Bytes, Millis};

@@ -1,0 +1,52 @@
+//! Every limit of the protocol and the default profile, in one place.
+
+use std::time::Duration;
+
+/// Version of the protocol; a peer of another version is refused by name.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Largest payload of a frame a client may send: a whole argument list (2 MiB) and some room, bytes.
+pub const REQUEST_FRAME_MAX: usize = 4 << 20;
+/// Largest payload of a frame the executor sends: two captured streams at their ceiling in base64, bytes.
+pub const EVENT_FRAME_MAX: usize = 32 << 20;
+/// Largest piece of standard input or output in one frame, bytes.
+pub const CHUNK_MAX: usize = 64 << 10;
+
+/// Most bytes of arguments and environment together, terminators and pointers included
+/// (execve(2): a quarter of the 8 MiB stack, less what the kernel itself puts there).
+pub const ARGUMENTS_MAX_BYTES: usize = (2 << 20) - (64 << 10);
+/// Longest single argument or environment entry, terminator included (execve(2), MAX_ARG_STRLEN), bytes.
+pub const ARGUMENT_MAX_BYTES: usize = 128 << 10;
+/// Longest working directory (PATH_MAX with its terminator, limits.h), bytes.
+pub const CWD_MAX_BYTES: usize = 4095;
+/// Longest name of a profile, bytes.
+pub const NAME_MAX_BYTES: usize = 64;
+/// Largest sealed request that the monitor forwards, bytes.
+pub const SEALED_REQUEST_MAX: u64 = 4 << 20;
+
+/// Time for a client to send its hello and its request.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections one peer may hold open at once.
+pub const CONNECTIONS_PER_PEER: usize = 512;
+/// Connections of all peers together.
+pub const CONNECTIONS_TOTAL: usize = 2048;
+/// How long the report waits for a pipe that something else than the command keeps open.
+pub const DRAIN_GRACE: Duration = Duration::from_millis(200);
+/// Time for a sandbox to report ready.
+pub const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that running commands are given after SIGTERM to the executor.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// Port of the gateway on 127.0.0.1.
+pub const GATEWAY_PORT: u16 = 3800;
+/// Longest HTTP request body, bytes: a sealed request and as much standard input.
+pub const HTTP_BODY_MAX: usize = 16 << 20;
+
+/// Where the packaged executor listens.
+pub const EXECUTOR_SOCKET: &str = "/run/cordon/executor.sock";
+/// Where the packaged gateway listens beside its TCP port.
+pub const GATEWAY_SOCKET: &str = "/run/cordon/gateway.sock";
+/// Environment variable that names the executor's socket to the command-line program.
+pub const SOCKET_VARIABLE: &str = "CORDON_SOCKET";
+/// Name of the profile that is used when none is named.
+pub const DEFAULT_PROFILE: &str = "default";

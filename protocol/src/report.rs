@@ -1,0 +1,187 @@
+//! The exit report: the same fields on the socket, in the CLI's `--json` and over HTTP.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+
+/// How a command ended and what held while it ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitReport {
+    /// Unique name of the run.
+    pub id: String,
+    /// What was recorded first as the cause of the end.
+    pub ended_by: EndedBy,
+    /// Exit status where the command exited; 126 or 127 where it could not be executed.
+    pub exit_code: Option<i32>,
+    /// Name of the signal that ended the command's first process (`SIGTERM`).
+    pub signal: Option<String>,
+    /// On `launch_failed` the launch step that failed.
+    pub step: Option<String>,
+    /// Captured standard output; none where it was streamed.
+    pub stdout: Option<String>,
+    /// Captured standard error; none where it was streamed.
+    pub stderr: Option<String>,
+    /// How `stdout` is to be read.
+    pub stdout_encoding: Encoding,
+    /// How `stderr` is to be read.
+    pub stderr_encoding: Encoding,
+    /// Bytes of standard output produced.
+    pub stdout_bytes: u64,
+    /// Bytes of standard error produced.
+    pub stderr_bytes: u64,
+    /// More than `capture` was produced: head and tail are kept.
+    pub stdout_truncated: bool,
+    /// More than `capture` was produced: head and tail are kept.
+    pub stderr_truncated: bool,
+    /// Time by the clock from the word to start to the end, milliseconds.
+    pub wall_ms: f64,
+    /// Processor time of the whole tree, milliseconds.
+    pub cpu_ms: f64,
+    /// Highest memory of the whole tree, bytes; none where unknown.
+    pub peak_memory_bytes: Option<u64>,
+    /// Limits that were reached, each from a kernel counter or the executor's own clock.
+    pub limits_hit: Vec<LimitName>,
+    /// What held while the command ran.
+    pub enforced: Enforced,
+    /// What probably stood in the way, and what to change.
+    pub hint: Option<Hint>,
+}
+
+/// Causes of an end. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// It exited.
+    Exit,
+    /// A signal that Cordon did not send.
+    Signal,
+    /// Time by the clock.
+    WallTimeout,
+    /// Processor time.
+    CpuTimeout,
+    /// Memory.
+    OutOfMemory,
+    /// Output of both streams.
+    OutputLimit,
+    /// Space or files in the workspace.
+    DiskLimit,
+    /// The client went away, or asked.
+    Cancelled,
+    /// A launch step failed; nothing of the command ran.
+    LaunchFailed,
+}
+
+/// Limits by their names in `limits_hit`. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitName {
+    /// Memory.
+    Memory,
+    /// Processes and threads.
+    Pids,
+    /// Processor time.
+    CpuTime,
+    /// Time by the clock.
+    Wall,
+    /// Output.
+    Output,
+    /// Workspace.
+    Disk,
+    /// Size of one file.
+    FileSize,
+}
+
+/// What held while a command ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforced {
+    /// Real, effective and saved uid of the command.
+    pub uid: u32,
+    /// How memory, processes and time were bounded.
+    pub cgroup: CgroupMode,
+    /// Landlock ABI in force; 0 is none.
+    pub landlock_abi: u32,
+    /// The system-call filter was loaded.
+    pub seccomp: bool,
+    /// Namespaces of the command's own.
+    pub namespaces: Vec<NamespaceName>,
+    /// What of the network was reachable.
+    pub network: NetworkMode,
+    /// Capabilities left in any set, by name; normally empty.
+    pub capabilities: Vec<String>,
+}
+
+/// How a command's tree is bounded. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupMode {
+    /// cgroup v2 with memory, pids and cpu.
+    V2,
+    /// cgroup v2 for tracking and ending, limits by sampling.
+    Sampled,
+    /// No cgroup v2: process tracking, limits by sampling.
+    None,
+}
+
+/// Namespaces. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum NamespaceName {
+    Pid,
+    Mount,
+    Ipc,
+    Uts,
+    Net,
+}
+
+/// What of the network a profile lets a command reach. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkMode {
+    /// Its own loopback only.
+    None,
+    /// Named loopback ports of the host.
+    Services,
+    /// The host's network.
+    Host,
+}
+
+/// How a captured stream is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encoding {
+    /// Text as it was.
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// The captured bytes are not valid UTF-8.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// What stood in the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// The layer that refused.
+    pub layer: String,
+    /// What it refused.
+    pub what: String,
+    /// What to change.
+    pub remedy: String,
+}
+
+/// A stream's captured bytes in the form the report carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// Text, or base64.
+    pub text: String,
+    /// Which of the two.
+    pub encoding: Encoding,
+}
+
+impl Captured {
+    /// Text where the bytes are valid UTF-8, base64 where not.
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self { text, encoding: Encoding::Utf8 },
+            Err(error) => Self { text: STANDARD.encode(error.as_bytes()), encoding: Encoding::Base64 },
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the executor sends: events of a command, or the answer to a question.
+
+use crate::report::ExitReport;
+use serde::{Deserialize, Serialize};
+
+/// One frame from the executor. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// The command's program has been executed.
+    Started {
+        /// Unique name of this run.
+        id: String,
+    },
+    /// A piece of standard output.
+    Stdout(Vec<u8>),
+    /// A piece of standard error.
+    Stderr(Vec<u8>),
+    /// The last event of a command.
+    Exited(Box<ExitReport>),
+    /// The request was refused; the connection closes.
+    Refused(Refusal),
+    /// Answer to `Ps`.
+    Jobs(Vec<JobInfo>),
+    /// Answer to `Kill`.
+    Killed {
+        /// The command that was told to end.
+        id: String,
+    },
+    /// Answer to `Profiles`.
+    Profiles(Vec<ProfileInfo>),
+    /// Answer to `Doctor`.
+    Doctor(Vec<LayerReport>),
+}
+
+/// Why nothing was run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people: what is wrong, naming field, value and limit.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// Kinds of refusal. The order of the variants is part of the wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// A field is malformed.
+    BadRequest,
+    /// A frame is oversize, truncated or not understood.
+    BadFrame,
+    /// The peer speaks another version of the protocol.
+    BadVersion,
+    /// A frame came in a state in which it is not allowed.
+    OutOfOrder,
+    /// No profile of that name is there for this peer.
+    UnknownProfile,
+    /// A limit is above the profile's ceiling.
+    LimitRefused,
+    /// The peer may not use this executor.
+    NotAllowed,
+    /// No such command of this peer.
+    NotFound,
+    /// Too many at once; try again.
+    Busy,
+    /// The request did not arrive in time.
+    Timeout,
+    /// The executor is ending.
+    ShuttingDown,
+    /// Cordon's own failure.
+    Internal,
+}
+
+impl RefusalCode {
+    /// The name used in JSON (`bad_request` …).
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::BadFrame => "bad_frame",
+            Self::BadVersion => "bad_version",
+            Self::OutOfOrder => "out_of_order",
+            Self::UnknownProfile => "unknown_profile",
+            Self::LimitRefused => "limit_refused",
+            Self::NotAllowed => "not_allowed",
+            Self::NotFound => "not_found",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::ShuttingDown => "shutting_down",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// One running command, as its own peer sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Unique name of the run.
+    pub id: String,
+    /// Profile it runs under.
+    pub profile: String,
+    /// What was asked for, shortened for display.
+    pub command: String,
+    /// `queued`, `launching` or `running`.
+    pub state: String,
+    /// Time since the request, milliseconds.
+    pub age_ms: u64,
+}
+
+/// A profile, as a peer that may use it sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileInfo {
+    /// Name to ask for.
+    pub name: String,
+    /// Shell for `-c`.
+    pub shell: String,
+    /// `none`, `services` or `host`.
+    pub network: String,
+    /// Paths that may be read.
+    pub read: Vec<String>,
+    /// Paths that may be written, beside the workspace and /tmp.
+    pub write: Vec<String>,
+    /// Paths from which programs may be executed.
+    pub execute: Vec<String>,
+    /// Every limit with default and ceiling, in the order of the manual.
+    pub limits: Vec<LimitInfo>,
+    /// Commands of one peer that may run at once.
+    pub concurrency: u32,
+}
+
+/// One limit of a profile, as text (`512M`, `60s`, `none`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitInfo {
+    /// Name as in the configuration.
+    pub name: String,
+    /// Used when a request names none.
+    pub default: String,
+    /// Most that a request may ask for.
+    pub ceiling: String,
+}
+
+/// What one layer's probe found on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerReport {
+    /// Name of the layer (`cgroup`, `landlock` …).
+    pub layer: String,
+    /// Whether it holds.
+    pub health: Health,
+    /// What was tried and seen.
+    pub detail: String,
+    /// What to do where it does not hold.
+    pub remedy: Option<String>,
+}
+
+/// Result of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// The layer holds in full.
+    Ok,
+    /// A lesser form of it holds.
+    Lesser,
+    /// It does not hold.
+    Missing,
+}

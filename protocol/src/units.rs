@@ -1,0 +1,106 @@
+//! Sizes (`512M`) and times (`60s`) as people write them.
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use std::{fmt, str::FromStr};
+
+/// A number of bytes. Text form: digits and an optional `K`, `M` or `G` (1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// A number of milliseconds. Text form: digits and `ms`, `s`, `m` or `h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+/// A size or time that could not be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {what}")]
+pub struct UnitError {
+    text: String,
+    what: &'static str,
+}
+
+fn parse(text: &str, units: &[(&str, u64)], what: &'static str) -> Result<u64, UnitError> {
+    let error = || UnitError { text: text.chars().take(40).collect(), what };
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| error())?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or_else(error)?;
+    number.checked_mul(*factor).ok_or_else(error)
+}
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let units = [("", 1), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
+        parse(text, &units, "a size (digits and an optional K, M or G, as in 512M)").map(Bytes)
+    }
+}
+
+impl FromStr for Millis {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+        parse(text, &units, "a time (digits and ms, s, m or h, as in 60s)").map(Millis)
+    }
+}
+
+fn show(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let (name, factor) = units
+        .iter()
+        .find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor))
+        .copied()
+        .unwrap_or(units.last().copied().unwrap_or(("", 1)));
+    write!(f, "{}{name}", value / factor)
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &[("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10), ("", 1)])
+    }
+}
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &[("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)])
+    }
+}
+
+macro_rules! deserialize_text {
+    ($type:ty) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+deserialize_text!(Bytes);
+deserialize_text!(Millis);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_round_trip() {
+        for text in ["0", "1", "1023", "1K", "512M", "16G"] {
+            assert_eq!(text.parse::<Bytes>().unwrap().to_string(), text);
+        }
+        for text in ["1ms", "1500ms", "60s", "1h"] {
+            let value: Millis = text.parse().unwrap();
+            assert_eq!(value.to_string().parse::<Millis>().unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "M", "1T", "-1", "1.5G", "99999999999999999999", "18446744073709551615K", "1 M"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+        for text in ["", "60", "s", "1d", "-1s", "18446744073709551615h"] {
+            assert!(text.parse::<Millis>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests and benchmarks that drive Cordon's programs.
