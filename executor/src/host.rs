@@ -1,0 +1,138 @@
+//! What this host has of each layer, found at start by trying, and what to do where it is missing.
+
+use crate::{
+    config::{Config, Require},
+    monitor::cgroup::Cgroups,
+    sandbox::landlock,
+    sys::{
+        privilege,
+        process::{CloneOptions, Cloned, clone_process, exit_now},
+    },
+};
+use cordon_protocol::{CgroupMode, Health, LayerReport};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::{fmt::Write as _, os::fd::AsFd};
+
+/// What launches on this host can rely on.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// pid, mount, ipc, uts and net namespaces can be made.
+    pub namespaces: bool,
+    /// Landlock ABI that will be in force; 0 is none.
+    pub landlock_abi: u32,
+    /// How limits are held.
+    pub cgroup: CgroupMode,
+    /// What each probe found, for `doctor`.
+    pub layers: Vec<LayerReport>,
+}
+
+/// Layers that `strict` misses, in words.
+#[derive(Debug, thiserror::Error)]
+#[error("this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest")]
+pub struct Lacking(String);
+
+/// Namespaces of a sandbox (namespaces(7)).
+pub const NAMESPACES: u64 = {
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    flags.unsigned_abs() as u64
+};
+
+impl Host {
+    /// Tries every layer.
+    pub fn probe(config: &Config, cgroups: &Cgroups) -> Self {
+        let namespaces = namespaces_can_be_made();
+        let landlock_abi = landlock::effective_abi();
+        let layers = vec![
+            identity_layer(),
+            cgroups.layer(),
+            namespace_layer(namespaces),
+            landlock_layer(landlock_abi, config.landlock_abi_min),
+            seccomp_layer(),
+        ];
+        Self { namespaces, landlock_abi, cgroup: cgroups.mode(), layers }
+    }
+
+    /// Refuses a host that lacks a layer, when the configuration says so.
+    ///
+    /// # Errors
+    /// Names each layer and its remedy.
+    pub fn check(&self, require: Require) -> Result<(), Lacking> {
+        if require == Require::Available {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for layer in self.layers.iter().filter(|layer| layer.health != Health::Ok) {
+            let remedy = layer.remedy.as_deref().unwrap_or("none is known");
+            let _ = write!(text, "\n  {}: {}; remedy: {remedy}", layer.layer, layer.detail);
+        }
+        if text.is_empty() { Ok(()) } else { Err(Lacking(text)) }
+    }
+}
+
+fn report(layer: &str, health: Health, detail: impl Into<String>, remedy: Option<&str>) -> LayerReport {
+    LayerReport { layer: layer.to_owned(), health, detail: detail.into(), remedy: remedy.map(str::to_owned) }
+}
+
+/// Runs `attempt` in a copy of this process; true when it came back true.
+fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
+    match clone_process(CloneOptions { namespaces, cgroup: None }) {
+        Ok(Cloned::Child) => exit_now(i32::from(!attempt())),
+        Ok(Cloned::Parent { pidfd, .. }) => {
+            matches!(waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED), Ok(WaitStatus::Exited(_, 0)))
+        }
+        Err(_) => false,
+    }
+}
+
+/// Makes every namespace in a process that ends at once.
+fn namespaces_can_be_made() -> bool {
+    in_a_copy(NAMESPACES | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || true)
+}
+
+fn identity_layer() -> LayerReport {
+    let works = in_a_copy(0, || {
+        use crate::sandbox::{caps, ids};
+        let drop_all = || caps::drop_bounding_set().and_then(|()| caps::lock_securebits());
+        drop_all().and_then(|()| ids::drop_groups()).is_ok()
+    });
+    if works {
+        return report("identity", Health::Ok, "bounding set emptied, securebits locked, groups dropped", None);
+    }
+    let remedy = "start the executor as root with CAP_SETUID, CAP_SETGID and CAP_SETPCAP";
+    report("identity", Health::Missing, "privileges could not be dropped", Some(remedy))
+}
+
+fn namespace_layer(found: bool) -> LayerReport {
+    if found {
+        return report("namespaces", Health::Ok, "pid, mount, ipc, uts and net were made", None);
+    }
+    let remedy = "give the executor CAP_SYS_ADMIN (in a container: run it on the host, or with the capability)";
+    report("namespaces", Health::Missing, "clone3 with new namespaces failed", Some(remedy))
+}
+
+fn landlock_layer(abi: u32, least: u32) -> LayerReport {
+    let remedy = "use kernel 5.19 or newer with `landlock` in the lsm= boot parameter";
+    if abi == 0 {
+        return report("landlock", Health::Missing, "the kernel has no Landlock", Some(remedy));
+    }
+    if abi < least {
+        let text = format!("ABI {abi} is below landlock_abi_min = {least}");
+        return report("landlock", Health::Lesser, text, Some(remedy));
+    }
+    report("landlock", Health::Ok, format!("ABI {abi} in force"), None)
+}
+
+fn seccomp_layer() -> LayerReport {
+    let works = in_a_copy(0, || {
+        use crate::sandbox::{init::no_new_privs, seccomp};
+        let program = seccomp::program().ok();
+        no_new_privs().is_ok()
+            && program.is_some_and(|program| seccomp::apply(&program).is_ok())
+            && privilege::seccomp_mode() == Ok(2)
+    });
+    if works {
+        return report("seccomp", Health::Ok, "the command's filter was loaded", None);
+    }
+    let remedy = "use a kernel with CONFIG_SECCOMP_FILTER, and do not start the executor behind a filter";
+    report("seccomp", Health::Missing, "the command's filter could not be loaded", Some(remedy))
+}

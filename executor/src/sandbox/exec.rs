@@ -1,0 +1,142 @@
+//! From a sealed request to a running program: decode, working directory, environment, exec.
+//!
+//! All of it runs locked down, with no more rights than the command: this is where a client's bytes are
+//! first looked at on this side.
+
+use super::{
+    Plan, environment,
+    steps::{About, Fault},
+};
+use crate::{sealed::SealedRequest, sys::memfd};
+use cordon_protocol::limits;
+use nix::{
+    errno::Errno,
+    unistd::{chdir, execve, getcwd},
+};
+use std::{
+    ffi::CString,
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Path, PathBuf},
+};
+
+/// Reads and decodes the sealed request.
+///
+/// # Errors
+/// When it is not sealed, too large, or not a request.
+pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
+    let length = memfd::sealed_length(fd.as_fd()).ok_or_else(|| Fault::new(Errno::EINVAL, "not sealed"))?;
+    if length > limits::SEALED_REQUEST_MAX {
+        return Err(Fault::new(Errno::E2BIG, "sealed request"));
+    }
+    let mut file = File::from(fd);
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    SealedRequest::decode(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
+}
+
+/// Changes to the request's working directory, which must lie in what the profile gives, also after
+/// links are followed.
+///
+/// # Errors
+/// errno of chdir(2); `EACCES` when it lies elsewhere.
+pub fn enter_directory(plan: &Plan, asked: Option<&str>) -> Result<(), Fault> {
+    let path = asked.map_or(plan.home.as_path(), Path::new);
+    chdir(path).about(path.display())?;
+    let here = getcwd().about(path.display())?;
+    if allowed_directory(plan, &here) {
+        Ok(())
+    } else {
+        Err(Fault::new(Errno::EACCES, format!("{} is outside the profile", here.display())))
+    }
+}
+
+fn allowed_directory(plan: &Plan, path: &Path) -> bool {
+    let profile = &plan.profile;
+    let own = [plan.home.as_path(), Path::new("/tmp")];
+    let given = profile.read.iter().chain(&profile.write).chain(&profile.execute);
+    path == Path::new("/") || given.map(PathBuf::as_path).chain(own).any(|base| path.starts_with(base))
+}
+
+/// A program ready to be executed.
+#[derive(Debug)]
+pub struct Program {
+    candidates: Vec<CString>,
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Program {
+    /// Where the request's program may be, and what it is given.
+    ///
+    /// # Errors
+    /// An empty list, or a NUL that nothing should have let through.
+    pub fn new(plan: &Plan, request: &SealedRequest) -> Result<Self, Fault> {
+        let profile = &plan.profile;
+        let user = plan.users.command.name();
+        let entries = environment::build(&plan.home, user, &profile.shell, &profile.env, &request.env);
+        let string = |text: &str| CString::new(text).map_err(|_| Fault::new(Errno::EINVAL, "NUL in an argument"));
+        let name = request.argv.first().ok_or_else(|| Fault::new(Errno::EINVAL, "empty argv"))?;
+        let search = entries.get("PATH").map_or("", String::as_str);
+        let candidates = if name.contains('/') {
+            vec![string(name)?]
+        } else {
+            let joined = |dir: &str| string(&format!("{}/{name}", if dir.is_empty() { "." } else { dir }));
+            search.split(':').map(joined).collect::<Result<_, _>>()?
+        };
+        let argv = request.argv.iter().map(|text| string(text)).collect::<Result<_, _>>()?;
+        Ok(Self { candidates, argv, environment: environment::to_strings(&entries) })
+    }
+
+    /// Becomes the program. Returns only when none of the candidates could be executed, with the failure
+    /// that says most: one that is there but not executable over one that is missing.
+    pub fn execute(&self) -> Fault {
+        let name = self.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut failure = Fault::new(Errno::ENOENT, format!("{name}: not found"));
+        for candidate in self.candidates.iter().filter(|c| !c.is_empty()) {
+            let Err(errno) = execve(candidate, &self.argv, &self.environment);
+            if errno != Errno::ENOENT || Path::new(&*candidate.to_string_lossy()).exists() {
+                failure = explain(&candidate.to_string_lossy(), errno);
+                if errno != Errno::EACCES {
+                    break;
+                }
+            }
+        }
+        failure
+    }
+}
+
+/// What a failed execve(2) means: its errno alone does not tell a directory from a missing permission, nor
+/// a missing program from a missing interpreter.
+fn explain(path: &str, errno: Errno) -> Fault {
+    let meta = std::fs::metadata(path);
+    match (errno, meta) {
+        (_, Ok(meta)) if meta.is_dir() => Fault::new(Errno::EISDIR, format!("{path}: is a directory")),
+        (Errno::ENOENT, Ok(_)) => match interpreter(path) {
+            Some(interpreter) => Fault::new(Errno::ENOEXEC, format!("{path}: its interpreter {interpreter} is missing")),
+            None => Fault::new(Errno::ENOEXEC, format!("{path}: its loader or interpreter is missing")),
+        },
+        (Errno::ENOENT, Err(_)) => Fault::new(errno, format!("{path}: not found")),
+        (Errno::EACCES, Ok(meta)) if meta.permissions().mode() & 0o111 == 0 => {
+            Fault::new(errno, format!("{path}: not executable (no execute permission)"))
+        }
+        (Errno::EACCES, Ok(_)) => Fault::new(errno, format!("{path}: the profile does not let it be executed")),
+        (Errno::ENOEXEC, _) => Fault::new(errno, format!("{path}: neither a program nor a script with #!")),
+        (Errno::E2BIG, _) => Fault::new(errno, "arguments and environment are too large"),
+        _ => Fault::new(errno, path),
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(path: &str) -> Option<String> {
+    let mut line = [0; 256];
+    let length = File::open(path).ok()?.read(&mut line).ok()?;
+    let text = String::from_utf8_lossy(line.get(..length)?).into_owned();
+    let rest = text.strip_prefix("#!")?.lines().next()?;
+    rest.split_whitespace().next().map(str::to_owned)
+}

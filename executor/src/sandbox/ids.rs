@@ -1,0 +1,38 @@
+//! Uid, gid and groups: from root to one user, with no way back, each read back.
+
+use super::steps::{About, Fault};
+use crate::config::Account;
+use nix::unistd::{Gid, Uid, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
+
+/// Drops every supplementary group.
+///
+/// # Errors
+/// `EPERM` without CAP_SETGID; a group that is still there.
+pub fn drop_groups() -> Result<(), Fault> {
+    setgroups(&[]).about("supplementary groups")?;
+    let left = getgroups()?;
+    if left.is_empty() { Ok(()) } else { Err(Fault::mismatch("groups", left, "none")) }
+}
+
+/// Becomes the account: real, effective, saved and file-system ids.
+///
+/// # Errors
+/// `EPERM` without CAP_SETGID and CAP_SETUID; an id that is another.
+pub fn become_account(account: &Account) -> Result<(), Fault> {
+    let (uid, gid) = (Uid::from_raw(account.uid()), Gid::from_raw(account.gid()));
+    setresgid(gid, gid, gid).about("gid")?;
+    setresuid(uid, uid, uid).about("uid")?;
+    let gids = getresgid()?;
+    if [gids.real, gids.effective, gids.saved] != [gid; 3] {
+        return Err(Fault::mismatch("gid", gids, gid));
+    }
+    let uids = getresuid()?;
+    if [uids.real, uids.effective, uids.saved] != [uid; 3] {
+        return Err(Fault::mismatch("uid", uids, uid));
+    }
+    // The file-system ids follow the effective ones (setfsuid(2)); a way back to root must not exist.
+    if setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
+        return Err(Fault::mismatch("uid", "root again", uid));
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Landlock: what the profile lets a command read, write and execute, whatever is mounted where.
+//!
+//! Rules are made by root, while it can still open every path, and enforced after the uid is gone.
+
+use super::{
+    Plan,
+    steps::{About, Fault},
+};
+use crate::sys::privilege;
+use cordon_protocol::NetworkMode;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+use nix::errno::Errno;
+use std::path::Path;
+
+/// The newest ABI whose meaning is known here; newer kernels are used as if they had this one.
+pub const KNOWN_ABI: ABI = ABI::V7;
+
+/// The ABI that will be in force: the kernel's, as far as it is known here.
+pub fn effective_abi() -> u32 {
+    u32::try_from(privilege::landlock_abi()).unwrap_or(0).min(KNOWN_ABI as u32)
+}
+
+/// Opens every path of the profile and makes the rules; none on a kernel without Landlock.
+///
+/// # Errors
+/// A path that cannot be opened, or an ABI below the floor.
+pub fn prepare(plan: &Plan) -> Result<Option<RulesetCreated>, Fault> {
+    let number = effective_abi();
+    if number < plan.landlock_floor {
+        let text = format!("ABI {number} is below the configured least, {}", plan.landlock_floor);
+        return Err(Fault::new(Errno::ENOSYS, text));
+    }
+    if number == 0 {
+        return Ok(None);
+    }
+    let abi = ABI::from(i32::try_from(number).map_err(|_| Errno::ERANGE)?);
+    let rules = rules(plan, abi);
+    let failed = |error: landlock::RulesetError| Fault::new(Errno::EINVAL, error.to_string());
+    // Everything asked for below exists in `abi`, so that nothing may be left out silently.
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset = ruleset.handle_access(AccessFs::from_all(abi)).map_err(failed)?;
+    if number >= ABI::V6 as u32 {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).map_err(failed)?;
+    }
+    if number >= ABI::V4 as u32 && plan.profile.network == NetworkMode::Host {
+        // Nothing of the host's ports may be taken over; connecting is what the mode is for.
+        ruleset = ruleset.handle_access(AccessNet::BindTcp).map_err(failed)?;
+    }
+    let mut created = ruleset.create().map_err(failed)?;
+    for (path, access) in rules {
+        if !path.exists() {
+            continue;
+        }
+        let fd = PathFd::new(&path).map_err(|e| Fault::new(Errno::EACCES, e.to_string()))?;
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
+        created = created.add_rule(PathBeneath::new(fd, access)).map_err(failed).about(path.display())?;
+    }
+    Ok(Some(created))
+}
+
+type Rule = (std::path::PathBuf, BitFlags<AccessFs>);
+
+fn rules(plan: &Plan, abi: ABI) -> Vec<Rule> {
+    let profile = &plan.profile;
+    let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    // What may be written may hold files, directories, links, pipes and sockets, never device nodes.
+    let devices = BitFlags::from(AccessFs::MakeChar) | AccessFs::MakeBlock;
+    let own = AccessFs::from_all(abi) & !devices & !io_control(abi);
+    let mut rules: Vec<Rule> = vec![
+        // The root holds nothing but the allow-list: it may be listed everywhere.
+        ("/".into(), list),
+        ("/proc".into(), read),
+        ("/sys/devices/system/cpu".into(), read),
+        ("/dev/pts".into(), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | io_control(abi)),
+        ("/dev/shm".into(), own),
+        ("/tmp".into(), own),
+        // The parent of the workspace: a rule on a mount point says nothing about what is mounted on it
+        // later.
+        ("/home".into(), own),
+    ];
+    for device in ["null", "zero", "full", "random", "urandom", "tty"] {
+        rules.push((Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile));
+    }
+    rules.extend(profile.read.iter().map(|path| (path.clone(), read)));
+    rules.extend(profile.execute.iter().map(|path| (path.clone(), read | AccessFs::Execute)));
+    rules.extend(profile.write.iter().map(|path| (path.clone(), own)));
+    rules
+}
+
+/// The right to control devices, on a kernel that can withhold it.
+fn io_control(abi: ABI) -> BitFlags<AccessFs> {
+    AccessFs::from_all(abi) & AccessFs::IoctlDev
+}
+
+/// Enforces the rules on the calling process; returns the ABI in force.
+///
+/// # Errors
+/// Anything but full enforcement.
+pub fn enforce(ruleset: RulesetCreated) -> Result<u8, Fault> {
+    let status = ruleset.restrict_self().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
+    if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
+        return Err(Fault::mismatch("landlock", status, "fully enforced"));
+    }
+    // The kernel has no call that shows a domain: an act that no rule allows must fail by it. The root is
+    // read-only, which would say EROFS where Landlock says EACCES first.
+    match std::fs::File::options().write(true).create_new(true).open("/landlock-probe") {
+        Err(error) if error.raw_os_error() == Some(Errno::EACCES as i32) => {}
+        other => return Err(Fault::mismatch("landlock", other.map(|_| "created a file"), "refused")),
+    }
+    u8::try_from(effective_abi()).map_err(|_| Errno::ERANGE.into())
+}

@@ -1,0 +1,110 @@
+//! What is decided before a launch: one plan for each profile, made at start and never changed.
+
+use super::root::Template;
+use crate::{config::Users, host::Host, profile::Profile};
+use cordon_protocol::NetworkMode;
+use nix::sys::socket::{MsgFlags, recv, send};
+use seccompiler::BpfProgram;
+use std::{
+    os::fd::{AsRawFd, BorrowedFd},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// Everything that every launch of one profile shares.
+#[derive(Debug)]
+pub struct Plan {
+    /// The profile.
+    pub profile: Profile,
+    /// The users.
+    pub users: Users,
+    /// Home directory inside, where the workspace is.
+    pub home: PathBuf,
+    /// What this host has.
+    pub host: Arc<Host>,
+    /// Least Landlock ABI that a launch accepts; 0 under `available`.
+    pub landlock_floor: u32,
+    /// The prepared root; none on a host without namespaces.
+    pub template: Option<Template>,
+    /// Filter of the command.
+    pub filter: Arc<BpfProgram>,
+    /// Filter of its init.
+    pub init_filter: Arc<BpfProgram>,
+}
+
+impl Plan {
+    /// Whether the command gets a network namespace of its own.
+    pub fn isolates_network(&self) -> bool {
+        self.host.namespaces && self.profile.network != NetworkMode::Host
+    }
+}
+
+/// The word to start, from the monitor to a waiting command; the sealed request and the ends of the pipes
+/// come with it as descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Go {
+    /// Standard input is a descriptor; otherwise `/dev/null`.
+    pub stdin: bool,
+    /// RLIMIT_DATA, bytes; `u64::MAX` is none.
+    pub data: u64,
+    /// RLIMIT_NPROC; `u64::MAX` is none.
+    pub processes: u64,
+}
+
+/// Bytes of an encoded [`Go`].
+pub const GO_LEN: usize = 24;
+
+impl Go {
+    /// The bytes that travel.
+    pub fn encode(self) -> [u8; GO_LEN] {
+        let mut bytes = [0; GO_LEN];
+        bytes[0] = u8::from(self.stdin);
+        bytes[8..16].copy_from_slice(&self.data.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.processes.to_le_bytes());
+        bytes
+    }
+
+    /// The word in these bytes.
+    pub fn decode(bytes: [u8; GO_LEN]) -> Self {
+        let number = |at: usize| {
+            let mut field = [0; 8];
+            field.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(field)
+        };
+        Self { stdin: bytes[0] == 1, data: number(8), processes: number(16) }
+    }
+}
+
+/// Tells the process at the other end of a pair that it may go on.
+///
+/// # Errors
+/// errno of send(2).
+pub fn nudge(end: BorrowedFd<'_>) -> nix::Result<()> {
+    send(end.as_raw_fd(), b".", MsgFlags::MSG_NOSIGNAL).map(drop)
+}
+
+/// Waits for the other end's nudge.
+///
+/// # Errors
+/// `EPIPE` when the other end has closed instead.
+pub fn await_nudge(end: BorrowedFd<'_>) -> nix::Result<()> {
+    loop {
+        match recv(end.as_raw_fd(), &mut [0], MsgFlags::empty()) {
+            Ok(1) => return Ok(()),
+            Ok(_) => return Err(nix::errno::Errno::EPIPE),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_to_start_round_trips() {
+        let go = Go { stdin: true, data: 1 << 40, processes: u64::MAX };
+        assert_eq!(Go::decode(go.encode()), go);
+    }
+}

@@ -1,0 +1,162 @@
+//! Processes: clone3 with a pidfd, signals by pidfd, closing of inherited descriptors.
+
+use nix::{
+    errno::Errno,
+    sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction},
+    unistd::Pid,
+};
+use std::{
+    mem::size_of,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+};
+
+/// Namespaces and the cgroup that a new process starts in.
+#[derive(Debug, Clone, Copy)]
+pub struct CloneOptions<'a> {
+    /// CLONE_NEW* bits (namespaces(7)); 0 is none.
+    pub namespaces: u64,
+    /// Directory of the cgroup v2 leaf to start in (CLONE_INTO_CGROUP, clone(2)); none is the parent's.
+    pub cgroup: Option<BorrowedFd<'a>>,
+}
+
+/// Who returns from [`clone_process`].
+#[derive(Debug)]
+pub enum Cloned {
+    /// The caller: the new process and a descriptor that names it for ever.
+    Parent {
+        /// Its number as the caller sees it.
+        pid: Pid,
+        /// pidfd_open(2).
+        pidfd: OwnedFd,
+    },
+    /// The new process: a copy of the caller, with all its descriptors and rights.
+    Child,
+}
+
+/// Copies the calling process, which must have one thread only.
+///
+/// # Errors
+/// errno of clone3(2); `EBUSY` when the process has more than one thread, whose locks the copy would keep.
+pub fn clone_process(options: CloneOptions<'_>) -> Result<Cloned, Errno> {
+    if !is_single_threaded() {
+        return Err(Errno::EBUSY);
+    }
+    let mut pidfd: RawFd = -1;
+    // SAFETY: clone_args is plain old data for which all zeros is a valid value.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = options.namespaces | flag(libc::CLONE_PIDFD);
+    arguments.pidfd = (&raw mut pidfd).expose_provenance() as u64;
+    arguments.exit_signal = flag(libc::SIGCHLD);
+    if let Some(cgroup) = options.cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = flag(cgroup.as_raw_fd());
+    }
+    // SAFETY: without CLONE_VM this is a fork: the child has its own copy of everything and returns here.
+    // The caller is single-threaded, so that no lock can be held by a thread the child does not have. The
+    // kernel writes the descriptor to `pidfd`, which outlives the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    match Errno::result(result)? {
+        0 => Ok(Cloned::Child),
+        pid => {
+            // SAFETY: CLONE_PIDFD has just made this descriptor for the caller alone.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent { pid: Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?), pidfd })
+        }
+    }
+}
+
+/// Bit 33 of clone3's flags (linux/sched.h); libc's constant does not fit its own type.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// A non-negative C constant or descriptor as the u64 that clone3 wants.
+fn flag(value: i32) -> u64 {
+    u64::from(value.unsigned_abs())
+}
+
+/// Whether the calling process has one thread (`Threads:` is the number of entries in /proc/self/task).
+pub fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+/// Sends a signal to the process that the descriptor names (pidfd_send_signal(2)).
+///
+/// # Errors
+/// `ESRCH` when it has ended.
+pub fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
+    let number = signal as libc::c_int;
+    // SAFETY: takes a descriptor, a number, no siginfo and no flags; touches no memory of ours.
+    let result = unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, std::ptr::null::<libc::siginfo_t>(), 0)
+    };
+    Errno::result(result).map(drop)
+}
+
+/// Ignores a signal from now on.
+///
+/// # Errors
+/// errno of sigaction(2).
+pub fn ignore(signal: Signal) -> Result<(), Errno> {
+    set_disposition(signal, SigHandler::SigIgn)
+}
+
+/// Gives every signal its default disposition and blocks none: what a program expects at its start. Rust's
+/// start-up ignores SIGPIPE, which an executed program would inherit.
+///
+/// # Errors
+/// errno of sigaction(2) or sigprocmask(2).
+pub fn reset_signals() -> Result<(), Errno> {
+    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        set_disposition(signal, SigHandler::SigDfl)?;
+    }
+    SigSet::empty().thread_set_mask()
+}
+
+fn set_disposition(signal: Signal, handler: SigHandler) -> Result<(), Errno> {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the callers pass SigDfl or SigIgn only, so that no code of ours runs in a handler.
+    unsafe { sigaction(signal, &action) }.map(drop)
+}
+
+/// Closes every descriptor that is not in `keep` (close_range(2)).
+///
+/// For the first step of a cloned process that will exec or exit: owners of the closed descriptors that
+/// live on in the copied memory must never be dropped there.
+///
+/// # Errors
+/// errno of close_range(2).
+pub fn close_all_but(keep: &[RawFd]) -> Result<(), Errno> {
+    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    let mut first = 0;
+    for fd in kept {
+        if fd > first {
+            close_range(first, fd - 1)?;
+        }
+        first = fd + 1;
+    }
+    close_range(first, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: closes descriptors by number; the callers' contract says that nothing uses them afterwards.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// Ends the calling process at once: no destructor, no buffer, no handler of the copied program runs.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit never returns and touches no memory.
+    unsafe { libc::_exit(status) }
+}
+
+/// Makes the descriptor with this number, inherited from the process that started us, ours.
+///
+/// # Errors
+/// `EBADF` when there is none.
+pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: only asks about the number; on an open one F_SETFD marks it close-on-exec.
+    Errno::result(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, and by the contract of inheritance nothing else in this process owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
