@@ -74,6 +74,9 @@ pub enum ToServer {
         connection: ConnectionId,
         /// The peer's uid, from the kernel.
         uid: u32,
+        /// Profiles that the peer may use: bit N is the Nth of the configuration in the order of names.
+        /// Only for what is shown to the peer; one past the 64th works all the same.
+        profiles: u64,
     },
     /// The launch was accepted. Descriptors: standard output, standard error, and standard input when it
     /// was asked for: the server's ends of the pipes.
@@ -179,10 +182,11 @@ impl ToServer {
     pub fn encode(&self) -> Message {
         let mut writer;
         match self {
-            Self::Connection { connection, uid } => {
+            Self::Connection { connection, uid, profiles } => {
                 writer = Writer::new(1);
                 writer.number(*connection);
                 writer.number(u64::from(*uid));
+                writer.number(*profiles);
             }
             Self::Launched { connection, job, output_bytes, capture_bytes } => {
                 writer = Writer::new(2);
@@ -223,7 +227,11 @@ impl ToServer {
         let message: &Message = bytes.try_into().map_err(|_| Malformed)?;
         let mut reader = Reader { rest: message };
         let decoded = match reader.number()? {
-            1 => Self::Connection { connection: reader.number()?, uid: reader.number_u32()? },
+            1 => Self::Connection {
+                connection: reader.number()?,
+                uid: reader.number_u32()?,
+                profiles: reader.number()?,
+            },
             2 => Self::Launched {
                 connection: reader.number()?,
                 job: reader.number()?,

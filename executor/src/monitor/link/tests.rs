@@ -38,7 +38,7 @@ fn every_message_round_trips() {
     }
     let above = LaunchRefusal::AboveCeiling { limit: LimitField::Memory, value: 9, ceiling: 8 };
     for message in [
-        ToServer::Connection { connection: 1, uid: 1000 },
+        ToServer::Connection { connection: 1, uid: 1000, profiles: 5 },
         ToServer::Launched { connection: 1, job: 2, output_bytes: 3, capture_bytes: 4 },
         ToServer::Executed(3),
         ToServer::Ended { connection: 1, outcome: outcome() },
