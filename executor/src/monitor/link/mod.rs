@@ -1,0 +1,258 @@
+//! Messages between monitor and server: fixed-size, over a SEQPACKET pair, descriptors beside them.
+//!
+//! Fixed-size so that the root half parses nothing: a field stands at its offset or the message is
+//! refused whole. Nothing that a client wrote is in them but a profile's name; what is to be run travels
+//! in a sealed memfd that the monitor forwards unread. `docs/architecture.md` has the table of which
+//! message is allowed when.
+
+mod limit;
+mod outcome;
+mod refusal;
+mod wire;
+
+pub use limit::{AskedLimits, LimitField};
+pub use outcome::{Outcome, OutcomeEnforced};
+pub use refusal::LaunchRefusal;
+
+use cordon_protocol::limits;
+use wire::{Reader, Writer};
+
+/// Bytes of every message in both directions.
+pub const MESSAGE_LEN: usize = 512;
+/// A message as it travels.
+pub type Message = [u8; MESSAGE_LEN];
+
+/// Number of a connection, given by the monitor when it accepts; never reused.
+pub type ConnectionId = u64;
+/// Number of a command, unique over restarts; `id` in the report is its sixteen hexadecimal digits.
+pub type JobId = u64;
+
+/// A message that is not one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed link message")]
+pub struct Malformed;
+
+/// Server to monitor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToMonitor {
+    /// Launch a command for this connection's peer. One descriptor: the sealed request.
+    Launch {
+        /// Whose.
+        connection: ConnectionId,
+        /// Name of the profile.
+        profile: String,
+        /// True: standard input is a pipe; false: `/dev/null`.
+        stdin: bool,
+        /// What the request asks for.
+        limits: AskedLimits,
+    },
+    /// End this connection's own command: the client went away, or asked.
+    Cancel(ConnectionId),
+    /// End this connection's own command: it produced more than it may.
+    OutputExceeded(ConnectionId),
+    /// End the command of that number, if it is the connection's peer's own.
+    KillJob {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which.
+        job: JobId,
+    },
+    /// The output of an ended command has been read to its end, or the grace is over.
+    Drained(ConnectionId),
+    /// The connection is closed; its number is free of duties.
+    Closed(ConnectionId),
+    /// Answer to `Ping`.
+    Pong,
+}
+
+/// Monitor to server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToServer {
+    /// A peer has connected. One descriptor: its socket.
+    Connection {
+        /// Its number.
+        connection: ConnectionId,
+        /// The peer's uid, from the kernel.
+        uid: u32,
+        /// Profiles that the peer may use: bit N is the Nth of the configuration in the order of names.
+        /// Only for what is shown to the peer; one past the 64th works all the same.
+        profiles: u64,
+    },
+    /// The launch was accepted. Descriptors: standard output, standard error, and standard input when it
+    /// was asked for: the server's ends of the pipes.
+    Launched {
+        /// Whose.
+        connection: ConnectionId,
+        /// Its number.
+        job: JobId,
+        /// What the profile and the request come to, for the server to count by.
+        output_bytes: u64,
+        /// As above.
+        capture_bytes: u64,
+    },
+    /// The command's program has been executed.
+    Executed(ConnectionId),
+    /// The command's process has ended (or never started); what is left in the pipes is all there is.
+    Ended {
+        /// Whose.
+        connection: ConnectionId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The launch was refused; nothing was started.
+    LaunchRefused {
+        /// Whose.
+        connection: ConnectionId,
+        /// Why.
+        refusal: LaunchRefusal,
+    },
+    /// Answer to `KillJob`.
+    KillAnswer {
+        /// Who asked.
+        connection: ConnectionId,
+        /// There was such a command and it has been told to end.
+        found: bool,
+    },
+    /// Take no more requests; the executor is ending.
+    Drain,
+    /// Are you there?
+    Ping,
+}
+
+impl ToMonitor {
+    /// The message's bytes.
+    pub fn encode(&self) -> Message {
+        let simple = |kind, connection: ConnectionId| {
+            let mut writer = Writer::new(kind);
+            writer.number(connection);
+            writer.message
+        };
+        match self {
+            Self::Launch { connection, profile, stdin, limits } => {
+                let mut writer = Writer::new(1);
+                writer.number(*connection);
+                writer.text(profile, limits::NAME_MAX_BYTES);
+                writer.number(u64::from(*stdin));
+                limits.write(&mut writer);
+                writer.message
+            }
+            Self::Cancel(connection) => simple(2, *connection),
+            Self::OutputExceeded(connection) => simple(3, *connection),
+            Self::KillJob { connection, job } => {
+                let mut writer = Writer::new(4);
+                writer.number(*connection);
+                writer.number(*job);
+                writer.message
+            }
+            Self::Drained(connection) => simple(5, *connection),
+            Self::Closed(connection) => simple(6, *connection),
+            Self::Pong => Writer::new(7).message,
+        }
+    }
+
+    /// The message in these bytes.
+    ///
+    /// # Errors
+    /// When they are not exactly one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let message: &Message = bytes.try_into().map_err(|_| Malformed)?;
+        let mut reader = Reader { rest: message };
+        let decoded = match reader.number()? {
+            1 => Self::Launch {
+                connection: reader.number()?,
+                profile: reader.text(limits::NAME_MAX_BYTES)?,
+                stdin: reader.flag()?,
+                limits: AskedLimits::read(&mut reader)?,
+            },
+            2 => Self::Cancel(reader.number()?),
+            3 => Self::OutputExceeded(reader.number()?),
+            4 => Self::KillJob { connection: reader.number()?, job: reader.number()? },
+            5 => Self::Drained(reader.number()?),
+            6 => Self::Closed(reader.number()?),
+            7 => Self::Pong,
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(decoded)
+    }
+}
+
+impl ToServer {
+    /// The message's bytes.
+    pub fn encode(&self) -> Message {
+        let mut writer;
+        match self {
+            Self::Connection { connection, uid, profiles } => {
+                writer = Writer::new(1);
+                writer.number(*connection);
+                writer.number(u64::from(*uid));
+                writer.number(*profiles);
+            }
+            Self::Launched { connection, job, output_bytes, capture_bytes } => {
+                writer = Writer::new(2);
+                for number in [*connection, *job, *output_bytes, *capture_bytes] {
+                    writer.number(number);
+                }
+            }
+            Self::Executed(connection) => {
+                writer = Writer::new(3);
+                writer.number(*connection);
+            }
+            Self::Ended { connection, outcome } => {
+                writer = Writer::new(4);
+                writer.number(*connection);
+                outcome.write(&mut writer);
+            }
+            Self::LaunchRefused { connection, refusal } => {
+                writer = Writer::new(5);
+                writer.number(*connection);
+                refusal.write(&mut writer);
+            }
+            Self::KillAnswer { connection, found } => {
+                writer = Writer::new(6);
+                writer.number(*connection);
+                writer.number(u64::from(*found));
+            }
+            Self::Drain => writer = Writer::new(7),
+            Self::Ping => writer = Writer::new(8),
+        }
+        writer.message
+    }
+
+    /// The message in these bytes.
+    ///
+    /// # Errors
+    /// When they are not exactly one.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let message: &Message = bytes.try_into().map_err(|_| Malformed)?;
+        let mut reader = Reader { rest: message };
+        let decoded = match reader.number()? {
+            1 => Self::Connection {
+                connection: reader.number()?,
+                uid: reader.number_u32()?,
+                profiles: reader.number()?,
+            },
+            2 => Self::Launched {
+                connection: reader.number()?,
+                job: reader.number()?,
+                output_bytes: reader.number()?,
+                capture_bytes: reader.number()?,
+            },
+            3 => Self::Executed(reader.number()?),
+            4 => Self::Ended { connection: reader.number()?, outcome: Outcome::read(&mut reader)? },
+            5 => {
+                let connection = reader.number()?;
+                Self::LaunchRefused { connection, refusal: LaunchRefusal::read(&mut reader)? }
+            }
+            6 => Self::KillAnswer { connection: reader.number()?, found: reader.flag()? },
+            7 => Self::Drain,
+            8 => Self::Ping,
+            _ => return Err(Malformed),
+        };
+        reader.end()?;
+        Ok(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Why the monitor refuses a launch.
+
+use super::{
+    LimitField, Malformed,
+    wire::{Reader, Writer},
+};
+
+/// Why the monitor refuses a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaunchRefusal {
+    /// The connection is not one that may launch now.
+    OutOfOrder,
+    /// No such profile, or not for this peer.
+    UnknownProfile,
+    /// Above the ceiling.
+    AboveCeiling {
+        /// Which limit.
+        limit: LimitField,
+        /// Asked for.
+        value: u64,
+        /// Most.
+        ceiling: u64,
+    },
+    /// Zero, or below what a command needs to start.
+    BelowFloor {
+        /// Which limit.
+        limit: LimitField,
+        /// Asked for.
+        value: u64,
+        /// Least.
+        floor: u64,
+    },
+    /// The request is not a sealed memfd of allowed size.
+    BadRequestFile,
+    /// The peer has as many commands as it may.
+    Busy {
+        /// Commands of one peer at once.
+        concurrency: u32,
+    },
+    /// The executor is ending.
+    ShuttingDown,
+}
+
+impl LaunchRefusal {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        let limit = |writer: &mut Writer, kind, limit: &LimitField, value, bound| {
+            writer.number(kind);
+            writer.index(&LimitField::ALL, limit);
+            writer.number(value);
+            writer.number(bound);
+        };
+        match self {
+            Self::OutOfOrder => writer.number(1),
+            Self::UnknownProfile => writer.number(2),
+            Self::AboveCeiling { limit: field, value, ceiling } => limit(writer, 3, field, *value, *ceiling),
+            Self::BelowFloor { limit: field, value, floor } => limit(writer, 4, field, *value, *floor),
+            Self::BadRequestFile => writer.number(5),
+            Self::Busy { concurrency } => {
+                writer.number(6);
+                writer.number(u64::from(*concurrency));
+            }
+            Self::ShuttingDown => writer.number(7),
+        }
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match reader.number()? {
+            1 => Self::OutOfOrder,
+            2 => Self::UnknownProfile,
+            3 => Self::AboveCeiling {
+                limit: reader.index(&LimitField::ALL)?,
+                value: reader.number()?,
+                ceiling: reader.number()?,
+            },
+            4 => Self::BelowFloor {
+                limit: reader.index(&LimitField::ALL)?,
+                value: reader.number()?,
+                floor: reader.number()?,
+            },
+            5 => Self::BadRequestFile,
+            6 => Self::Busy { concurrency: reader.number_u32()? },
+            7 => Self::ShuttingDown,
+            _ => return Err(Malformed),
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Every message in both directions, and what is none.
+
+use super::{outcome::*, *};
+use cordon_protocol::{CgroupMode, EndedBy, LimitName, NetworkMode};
+
+fn outcome() -> Outcome {
+    Outcome {
+        ended_by: EndedBy::LaunchFailed,
+        exit_code: Some(-3),
+        signal: None,
+        step: Some("exec".into()),
+        errno: 2,
+        detail: "/no/such".into(),
+        wall_us: 1,
+        cpu_us: 2,
+        peak_memory_bytes: None,
+        limits_hit: vec![LimitName::Pids, LimitName::FileSize],
+        enforced: OutcomeEnforced {
+            uid: 999,
+            cgroup: CgroupMode::Sampled,
+            landlock_abi: 7,
+            seccomp: true,
+            namespaces: NAMESPACES.to_vec(),
+            network: NetworkMode::None,
+            capabilities: 0,
+        },
+    }
+}
+
+#[test]
+fn every_message_round_trips() {
+    let limits = AskedLimits { wall_ms: Some(5), pids: Some(7), ..AskedLimits::default() };
+    let launch = ToMonitor::Launch { connection: 4, profile: "default".into(), stdin: true, limits };
+    let kill = ToMonitor::KillJob { connection: 1, job: 9 };
+    let more = [ToMonitor::Cancel(1), ToMonitor::OutputExceeded(2), ToMonitor::Drained(3), ToMonitor::Pong];
+    for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(more) {
+        assert_eq!(ToMonitor::decode(&message.encode()), Ok(message));
+    }
+    let above = LaunchRefusal::AboveCeiling { limit: LimitField::Memory, value: 9, ceiling: 8 };
+    for message in [
+        ToServer::Connection { connection: 1, uid: 1000, profiles: 5 },
+        ToServer::Launched { connection: 1, job: 2, output_bytes: 3, capture_bytes: 4 },
+        ToServer::Executed(3),
+        ToServer::Ended { connection: 1, outcome: outcome() },
+        ToServer::LaunchRefused { connection: 1, refusal: above },
+        ToServer::LaunchRefused { connection: 1, refusal: LaunchRefusal::Busy { concurrency: 32 } },
+        ToServer::KillAnswer { connection: 1, found: true },
+        ToServer::Drain,
+        ToServer::Ping,
+    ] {
+        assert_eq!(ToServer::decode(&message.encode()), Ok(message));
+    }
+}
+
+#[test]
+fn other_lengths_kinds_and_trailing_bytes_are_refused() {
+    let message = ToMonitor::Cancel(1).encode();
+    assert_eq!(ToMonitor::decode(&message[1..]), Err(Malformed));
+    assert_eq!(ToMonitor::decode(&[0; MESSAGE_LEN]), Err(Malformed));
+    let mut trailing = message;
+    trailing[MESSAGE_LEN - 1] = 1;
+    assert_eq!(ToMonitor::decode(&trailing), Err(Malformed));
+}
+
+#[test]
+fn text_is_cut_between_characters_and_the_largest_message_fits() {
+    let long = Outcome { detail: "ä".repeat(300), step: Some("s".repeat(99)), ..outcome() };
+    let message = ToServer::Ended { connection: u64::MAX, outcome: long };
+    let ToServer::Ended { outcome, .. } = ToServer::decode(&message.encode()).unwrap() else { panic!() };
+    assert_eq!(outcome.detail, "ä".repeat(DETAIL_LEN / 2));
+    assert_eq!(outcome.step.unwrap().len(), STEP_LEN);
+    assert_eq!(outcome.enforced.namespaces.len(), 5);
+}
