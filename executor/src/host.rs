@@ -6,11 +6,10 @@ use crate::{
     sandbox::landlock,
     sys::{
         privilege,
-        process::{CloneOptions, Cloned, clone_process, exit_now},
+        process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
     },
 };
 use cordon_protocol::{CgroupMode, Health, LayerReport};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use std::{fmt::Write as _, os::fd::AsFd};
 
 /// What launches on this host can rely on.
@@ -78,7 +77,7 @@ fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
     match clone_process(CloneOptions { namespaces, cgroup: None }) {
         Ok(Cloned::Child) => exit_now(i32::from(!attempt())),
         Ok(Cloned::Parent { pidfd, .. }) => {
-            matches!(waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED), Ok(WaitStatus::Exited(_, 0)))
+            wait(pidfd.as_fd()) == Ok(Status::Exited(0))
         }
         Err(_) => false,
     }

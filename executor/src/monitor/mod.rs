@@ -1,2 +1,359 @@
-//! The root half.
+//! The root half: one thread, one loop over descriptors, no runtime, no byte of a client.
+//!
+//! It owns what needs root: the listening socket, peers, policy, cgroups, namespaces, the clones, deadlines,
+//! ending and reaping. Two parts have their place here and come later: a pool of waiting sandboxes and the
+//! audit.
+
+pub mod cgroup;
+mod end;
+mod job;
+pub mod launch;
 pub mod link;
+mod netns;
+mod outbox;
+mod peers;
+mod policy;
+mod requests;
+mod sample;
+
+use crate::{
+    config::{Config, Require},
+    host::Host,
+    sandbox::{Plan, init, root::Template, seccomp, steps::Fault},
+    sys::scm,
+};
+use cgroup::Cgroups;
+use cordon_protocol::{EndedBy, limits};
+use job::{Job, Progress, Stage};
+use launch::Resources;
+use link::{JobId, MESSAGE_LEN, ToServer};
+use netns::Networks;
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    mount::{MsFlags, mount},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sched::{CloneFlags, unshare},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::pipe2,
+};
+use outbox::Outbox;
+use peers::{Connections, Peer};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Why the monitor ends otherwise than it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A call of its own loop failed.
+    #[error("{0} failed: {1}")]
+    System(&'static str, #[source] io::Error),
+    /// Something it prepares before the first launch could not be made.
+    #[error("cannot prepare {what}: {}: {}", fault.detail, fault.errno.desc())]
+    Prepare {
+        /// What.
+        what: String,
+        /// Cause.
+        fault: Fault,
+    },
+    /// The filter could not be compiled.
+    #[error(transparent)]
+    Filter(#[from] seccomp::FilterError),
+    /// The other half is gone.
+    #[error("the server half has ended")]
+    ServerGone,
+}
+
+/// The running root half.
+#[derive(Debug)]
+pub struct Monitor {
+    plans: BTreeMap<String, Arc<Plan>>,
+    resources: Resources,
+    listener: Option<UnixListener>,
+    link: OwnedFd,
+    outbox: Outbox,
+    signals: SignalFd,
+    server: Option<OwnedFd>,
+    connections: Connections,
+    jobs: BTreeMap<JobId, Job>,
+    next_job: JobId,
+    stopping: Option<Instant>,
+    /// Kept open so that the sandboxes' read ends do not see its end.
+    _alive: OwnedFd,
+}
+
+/// How long the connections are given to take their last reports when the executor ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Makes the monitor's own mount namespace and the prepared roots in it.
+///
+/// # Errors
+/// What could not be mounted.
+pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<String, Arc<Plan>>, Error> {
+    let filter = Arc::new(seccomp::program()?);
+    let init_filter = Arc::new(seccomp::allow_list(init::SYSCALLS)?);
+    let roots = config.state_dir.join("roots");
+    if host.namespaces {
+        let own = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
+        });
+        let what = || "a mount namespace of its own".to_owned();
+        own.map_err(|errno| Error::Prepare { what: what(), fault: errno.into() })?;
+        std::fs::create_dir_all(&roots).map_err(|e| Error::System("making the directory of roots", e))?;
+    }
+    let mut plans = BTreeMap::new();
+    for (name, profile) in &config.profiles {
+        let build = || Template::build(config, profile, roots.join(name));
+        let template = host.namespaces.then(build).transpose();
+        let what = || format!("the root of profile `{name}`");
+        let template = template.map_err(|fault| Error::Prepare { what: what(), fault })?;
+        let strict = config.require == Require::Strict;
+        let plan = Plan {
+            profile: profile.clone(),
+            users: config.users.clone(),
+            home: config.home.clone(),
+            host: Arc::clone(host),
+            landlock_floor: if strict { config.landlock_abi_min } else { 0 },
+            template,
+            filter: Arc::clone(&filter),
+            init_filter: Arc::clone(&init_filter),
+        };
+        plans.insert(name.clone(), Arc::new(plan));
+    }
+    Ok(plans)
+}
+
+impl Monitor {
+    /// A monitor that speaks to the server over `link`; `server` names that process.
+    ///
+    /// # Errors
+    /// A call that failed.
+    pub fn new(
+        plans: BTreeMap<String, Arc<Plan>>,
+        cgroups: Cgroups,
+        listener: UnixListener,
+        link: OwnedFd,
+        server: Option<OwnedFd>,
+    ) -> Result<Self, Error> {
+        let system = |what: &'static str| move |e: io::Error| Error::System(what, e);
+        let errno = |what: &'static str| move |e: Errno| Error::System(what, e.into());
+        let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
+        let mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        mask.thread_block().map_err(errno("sigprocmask"))?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        listener.set_nonblocking(true).map_err(system("listening socket"))?;
+        Ok(Self {
+            plans,
+            resources: Resources {
+                cgroups,
+                networks: Networks::new().map_err(system("network namespace"))?,
+                alive,
+                pid_namespace: File::open("/proc/self/ns/pid").map_err(system("pid namespace"))?,
+            },
+            listener: Some(listener),
+            link,
+            outbox: Outbox::default(),
+            signals: SignalFd::with_flags(&mask, flags).map_err(errno("signalfd"))?,
+            server,
+            connections: Connections::new(),
+            jobs: BTreeMap::new(),
+            next_job: first_job().map_err(system("/dev/urandom"))?,
+            stopping: None,
+            _alive: held,
+        })
+    }
+
+    /// Serves until told to end and everything has ended.
+    ///
+    /// # Errors
+    /// The server half has gone, or a call of the loop failed; every sandbox is ended first.
+    pub fn run(&mut self) -> Result<(), Error> {
+        let served = self.serve();
+        self.end_everything();
+        served
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        loop {
+            if self.is_finished() {
+                return Ok(());
+            }
+            self.wait()?;
+            self.take_signals();
+            self.take_messages()?;
+            self.accept();
+            let ids: Vec<_> = self.jobs.keys().copied().collect();
+            for id in ids {
+                self.attend(id);
+            }
+            self.outbox.flush(self.link.as_fd()).map_err(|_| Error::ServerGone)?;
+        }
+    }
+
+    /// Waits for a descriptor or the next deadline.
+    fn wait(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut next = self.jobs.values().filter_map(Job::deadline).min();
+        next = [next, self.stopping].into_iter().flatten().filter(|t| *t > now || self.jobs_are_due(now)).min();
+        let mut timeout = match next {
+            Some(at) => round_up(at.saturating_duration_since(now)),
+            None => PollTimeout::NONE,
+        };
+        if self.resources.networks.wants_more() && self.plans.values().any(|plan| plan.isolates_network()) {
+            timeout = PollTimeout::ZERO;
+        }
+        let link_events =
+            if self.outbox.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT };
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.link.as_fd(), link_events),
+        ];
+        let readable = |fd: BorrowedFd<'_>| -> PollFd<'_> {
+            // The borrow is of `self`, which outlives the call.
+            PollFd::new(fd, PollFlags::POLLIN)
+        };
+        fds.extend(self.listener.as_ref().map(|listener| readable(listener.as_fd())));
+        fds.extend(self.server.as_ref().map(|server| readable(server.as_fd())));
+        fds.extend(self.jobs.values().flat_map(Job::watched).map(readable));
+        match poll(&mut fds, timeout) {
+            Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::System("poll", errno.into())),
+        }
+        Ok(())
+    }
+
+    fn jobs_are_due(&self, now: Instant) -> bool {
+        self.jobs.values().filter_map(Job::deadline).any(|deadline| deadline <= now)
+    }
+
+    /// Whether it was told to end and nothing is left to do.
+    fn is_finished(&mut self) -> bool {
+        let Some(until) = self.stopping else { return false };
+        let now = Instant::now();
+        if !self.jobs.is_empty() {
+            if now >= until {
+                self.jobs.values_mut().for_each(|job| job.end(EndedBy::Cancelled));
+                self.stopping = Some(now + limits::SHUTDOWN_GRACE);
+            }
+            return false;
+        }
+        if self.connections.is_empty() {
+            return true;
+        }
+        // The last reports are on their way; nobody may hold up the end by not reading them.
+        let farewell = now + FAREWELL;
+        if until > farewell {
+            self.stopping = Some(farewell);
+        }
+        now >= until
+    }
+
+    fn take_signals(&mut self) {
+        while let Ok(Some(info)) = self.signals.read_signal() {
+            let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+            if number == Signal::SIGHUP as i32 {
+                crate::log!("SIGHUP: the configuration is read at start only; restart to change it");
+                continue;
+            }
+            if self.stopping.is_none() {
+                crate::log!("ending: no more commands are taken, {} are running", self.jobs.len());
+                self.stopping = Some(Instant::now() + limits::SHUTDOWN_GRACE);
+                self.listener = None;
+                self.outbox.push(&ToServer::Drain, Vec::new());
+            }
+        }
+    }
+
+    /// Takes in what the server says.
+    fn take_messages(&mut self) -> Result<(), Error> {
+        let mut buffer = [0; MESSAGE_LEN + 1];
+        loop {
+            match scm::receive_now(self.link.as_fd(), &mut buffer) {
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                Err(errno) => return Err(Error::System("link", errno.into())),
+                Ok(received) if received.length == 0 => return Err(Error::ServerGone),
+                Ok(received) if received.truncated => crate::log!("server: oversize message refused"),
+                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
+            }
+        }
+    }
+
+    /// Accepts who has connected, numbers the connection and hands it to the server.
+    fn accept(&mut self) {
+        while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
+            let socket = OwnedFd::from(stream);
+            let Ok(peer) = Peer::of(&socket) else { continue };
+            let profiles = self.plans.values().enumerate().take(64).fold(0, |bits, (i, plan)| {
+                bits | u64::from(plan.profile.allows(peer.uid, &peer.groups)) << i
+            });
+            let uid = peer.uid;
+            if let Some(connection) = self.connections.admit(&socket, peer) {
+                self.outbox.push(&ToServer::Connection { connection, uid, profiles }, vec![socket]);
+            }
+        }
+    }
+
+    /// Looks after one sandbox: what it says, its deadlines, its end.
+    fn attend(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let now = Instant::now();
+        if job.is_live() {
+            if matches!(job.listen(), Progress::Executed) {
+                self.outbox.push(&ToServer::Executed(job.connection), Vec::new());
+            }
+            job.check(now);
+        }
+        if let Some(outcome) = job.reap() {
+            let connection = job.connection;
+            self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
+        }
+        if job.stage == Stage::Ended {
+            job.check(now);
+        }
+        if job.is_gone(now) {
+            self.jobs.remove(&id);
+        }
+    }
+
+    /// Kills and reaps every sandbox; for the end of the monitor itself.
+    fn end_everything(&mut self) {
+        let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
+        while !self.jobs.is_empty() && Instant::now() < deadline {
+            self.jobs.retain(|_, job| {
+                job.end(EndedBy::Cancelled);
+                let _ = job.reap();
+                job.tear_down();
+                !job.is_gone(Instant::now())
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.resources.cgroups.close();
+    }
+}
+
+/// The first number of this monitor's jobs: random above, counting below, so that numbers do not repeat
+/// over restarts.
+fn first_job() -> io::Result<JobId> {
+    let mut random = [0; 4];
+    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut random)?;
+    Ok(JobId::from(u32::from_le_bytes(random)) << 32 | 1)
+}
+
+/// At least this long, in poll's milliseconds.
+fn round_up(duration: Duration) -> PollTimeout {
+    let millis = duration.as_micros().div_ceil(1000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}

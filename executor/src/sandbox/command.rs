@@ -26,13 +26,14 @@ use nix::{
 use std::{
     fs,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::Arc,
 };
 
 /// What the command's process is given by the monitor, and what it gathers on the way.
 #[derive(Debug)]
-pub struct CommandContext<'a> {
+pub struct CommandContext {
     /// The profile's plan.
-    pub plan: &'a Plan,
+    pub plan: Arc<Plan>,
     /// The command's end of its pair with the monitor.
     pub control: OwnedFd,
     /// The command's end of the pair with init; none without namespaces.
@@ -61,7 +62,7 @@ const OOM_SCORE: &str = "500";
 const UMASK: Mode = Mode::from_bits_truncate(0o022);
 
 /// The lock-down of the command's process, in order, up to the wait.
-pub const LOCK_DOWN: &[Step<CommandContext<'_>>] = &[
+pub const LOCK_DOWN: &[Step<CommandContext>] = &[
     Step {
         name: "descriptors",
         why: "first of all: the copy has every descriptor of the monitor, listening socket and link included",
@@ -133,7 +134,7 @@ pub const LOCK_DOWN: &[Step<CommandContext<'_>>] = &[
         name: "landlock_rules",
         why: "still root: the command may not be able to open every path that a rule names",
         run: |c| {
-            c.ruleset = landlock::prepare(c.plan)?;
+            c.ruleset = landlock::prepare(&c.plan)?;
             Ok(())
         },
     },
@@ -183,7 +184,7 @@ pub const LOCK_DOWN: &[Step<CommandContext<'_>>] = &[
 ];
 
 /// From the word to start to the program, in order.
-pub const START: &[Step<CommandContext<'_>>] = &[
+pub const START: &[Step<CommandContext>] = &[
     Step {
         name: "go",
         why: "what is to be run is learned only after every lock holds",
@@ -213,7 +214,7 @@ pub const START: &[Step<CommandContext<'_>>] = &[
         why: "as the command's user, so that a directory it may not enter is refused by the kernel",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
-            exec::enter_directory(c.plan, request.cwd.as_deref())
+            exec::enter_directory(&c.plan, request.cwd.as_deref())
         },
     },
     Step {
@@ -231,13 +232,13 @@ pub const START: &[Step<CommandContext<'_>>] = &[
         why: "the end of the list: the pair with the monitor closes on success",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
-            Err(exec::Program::new(c.plan, request)?.execute())
+            Err(exec::Program::new(&c.plan, request)?.execute())
         },
     },
 ];
 
 /// Waits for the word to start and what comes with it.
-fn receive_go(context: &mut CommandContext<'_>) -> Result<(), Fault> {
+fn receive_go(context: &mut CommandContext) -> Result<(), Fault> {
     let mut bytes = [0; GO_LEN];
     let received = loop {
         match scm::receive(context.control.as_fd(), &mut bytes) {
@@ -260,7 +261,7 @@ fn receive_go(context: &mut CommandContext<'_>) -> Result<(), Fault> {
 }
 
 /// The whole life of the process up to its exec. Never returns.
-pub fn run(mut context: CommandContext<'_>) -> ! {
+pub fn run(mut context: CommandContext) -> ! {
     let control = context.control.as_raw_fd();
     let tell = |report: Report| send(control, &report.encode(), MsgFlags::MSG_NOSIGNAL);
     let locked = walk(LOCK_DOWN, &mut context);

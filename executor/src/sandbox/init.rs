@@ -6,7 +6,7 @@ use super::{
     Plan, caps, fds, ids, message::Report, plan, rlimits, root, seccomp,
     steps::{About, Fault, Step, walk},
 };
-use crate::sys::process::exit_now;
+use crate::sys::{process::exit_now, scm};
 use nix::{
     errno::Errno,
     mount::{MsFlags, mount},
@@ -15,17 +15,19 @@ use nix::{
     sys::{
         prctl,
         signal::{SigSet, Signal},
-        socket::{MsgFlags, send},
     },
     unistd::{pause, sethostname, setsid},
 };
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
 
 /// What init is given by the monitor.
 #[derive(Debug)]
-pub struct InitContext<'a> {
+pub struct InitContext {
     /// The profile's plan.
-    pub plan: &'a Plan,
+    pub plan: Arc<Plan>,
     /// Init's end of its pair with the monitor.
     pub control: OwnedFd,
     /// Init's end of the pair with the command.
@@ -34,10 +36,12 @@ pub struct InitContext<'a> {
     pub network: Option<OwnedFd>,
     /// Closed by the kernel when the monitor has ended.
     pub alive: OwnedFd,
+    /// The sandbox's own file systems, for the monitor to count what is in them.
+    pub storage: Vec<OwnedFd>,
 }
 
 /// The launch of init, in order.
-pub const STEPS: &[Step<InitContext<'_>>] = &[
+pub const STEPS: &[Step<InitContext>] = &[
     Step {
         name: "init_descriptors",
         why: "first of all: the copy has every descriptor of the monitor, listening socket and link included",
@@ -71,7 +75,11 @@ pub const STEPS: &[Step<InitContext<'_>>] = &[
     Step {
         name: "init_private",
         why: "the sandbox's own storage, complete with limits and owner before anything can write to it",
-        run: |c| root::mount_private(template(c)?, &c.plan.profile, &c.plan.users.command, &c.plan.home),
+        run: |c| {
+            let plan = &c.plan;
+            c.storage = root::mount_private(template(c)?, &plan.profile, &plan.users.command, &plan.home)?;
+            Ok(())
+        },
     },
     Step {
         name: "init_pivot",
@@ -129,14 +137,14 @@ pub const STEPS: &[Step<InitContext<'_>>] = &[
 /// System calls that init makes after its lock-down.
 pub const SYSCALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_pause, "waits for ever"),
-    (libc::SYS_sendto, "says ready"),
+    (libc::SYS_sendmsg, "says ready"),
     (libc::SYS_close, "lets go of its pairs"),
     (libc::SYS_rt_sigreturn, "returns from a signal the kernel delivers"),
     (libc::SYS_restart_syscall, "goes on waiting after a stop"),
     (libc::SYS_exit_group, "ends"),
 ];
 
-fn template<'a>(context: &InitContext<'a>) -> Result<&'a root::Template, Fault> {
+fn template(context: &InitContext) -> Result<&root::Template, Fault> {
     context.plan.template.as_ref().ok_or_else(|| Fault::new(Errno::ENOENT, "template of the root"))
 }
 
@@ -162,7 +170,7 @@ pub fn no_new_privs() -> Result<(), Fault> {
 ///
 /// # Errors
 /// The monitor has ended; or the signal reads back otherwise.
-pub fn die_with_monitor(alive: std::os::fd::BorrowedFd<'_>) -> Result<(), Fault> {
+pub fn die_with_monitor(alive: BorrowedFd<'_>) -> Result<(), Fault> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let found = prctl::get_pdeathsig()?;
     if found != Some(Signal::SIGKILL) {
@@ -179,18 +187,19 @@ fn signals() -> Result<(), Fault> {
 }
 
 /// The whole life of init. Never returns.
-pub fn run(mut context: InitContext<'_>) -> ! {
+pub fn run(mut context: InitContext) -> ! {
     let outcome = walk(STEPS, &mut context);
     let failed = outcome.is_err();
     let report = match outcome {
         Ok(()) => Report::Ready(super::message::Held::default()),
         Err(failed) => failed.into(),
     };
-    let _ = send(context.control.as_raw_fd(), &report.encode(), MsgFlags::MSG_NOSIGNAL);
+    let storage: Vec<_> = context.storage.iter().map(AsFd::as_fd).collect();
+    let _ = scm::send(context.control.as_fd(), &report.encode(), &storage);
     if failed {
         exit_now(1);
     }
-    drop((context.control, context.sync));
+    drop((context.control, context.sync, context.storage));
     loop {
         pause();
     }

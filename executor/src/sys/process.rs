@@ -92,6 +92,53 @@ pub fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     Errno::result(result).map(drop)
 }
 
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With this exit status.
+    Exited(i32),
+    /// By this signal, real-time ones included (which nix cannot name).
+    Killed(i32),
+}
+
+/// Reaps the child that the descriptor names, once it has ended.
+///
+/// # Errors
+/// `ECHILD` when it is not a child, or was reaped already.
+pub fn wait(pidfd: BorrowedFd<'_>) -> Result<Status, Errno> {
+    loop {
+        match wait_with(pidfd, 0) {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Reaps the child if it has ended. One that cannot be waited for any more counts as killed.
+pub fn try_wait(pidfd: BorrowedFd<'_>) -> Option<Status> {
+    match wait_with(pidfd, libc::WNOHANG) {
+        Ok(status) => status,
+        Err(Errno::EINTR) => None,
+        Err(_) => Some(Status::Killed(libc::SIGKILL)),
+    }
+}
+
+fn wait_with(pidfd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Option<Status>, Errno> {
+    let id = libc::id_t::try_from(pidfd.as_raw_fd()).map_err(|_| Errno::EBADF)?;
+    // SAFETY: siginfo_t is plain old data for which all zeros is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes to a structure that outlives the call.
+    let result = unsafe { libc::waitid(libc::P_PIDFD, id, &raw mut info, libc::WEXITED | flags) };
+    Errno::result(result)?;
+    // SAFETY: waitid(2) fills in these fields, or leaves the pid 0 when nothing has ended.
+    let (pid, value) = unsafe { (info.si_pid(), info.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    Ok(Some(if info.si_code == libc::CLD_EXITED { Status::Exited(value) } else { Status::Killed(value) }))
+}
+
 /// Ignores a signal from now on.
 ///
 /// # Errors

@@ -45,10 +45,22 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
 /// # Errors
 /// errno of recvmsg(2); `EAGAIN` on an empty non-blocking socket.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    receive_with(socket, buffer, MsgFlags::empty())
+}
+
+/// As [`receive`], but never waits.
+///
+/// # Errors
+/// errno of recvmsg(2); `EAGAIN` when there is no message.
+pub fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    receive_with(socket, buffer, MsgFlags::MSG_DONTWAIT)
+}
+
+fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> Result<Received, Errno> {
     // Room for as many as the kernel passes at once, so that none is ever received and then not known.
     let mut control = cmsg_space!([RawFd; SCM_MAX_FD]);
     let mut parts = [IoSliceMut::new(buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)?;
     let mut descriptors = Vec::new();
     for item in message.cmsgs()? {

@@ -15,7 +15,7 @@ use nix::{
 };
 use std::{
     ffi::CStr,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -45,7 +45,8 @@ pub fn mount_proc(template: &Template) -> Result<(), Fault> {
     attach(tree.as_fd(), &sys).about("/proc/sys")
 }
 
-/// Mounts the terminals, shared memory, /tmp and workspace that no other sandbox sees.
+/// Mounts the terminals, shared memory, /tmp and workspace that no other sandbox sees; returns the three
+/// that hold data, so that what is in them can be counted.
 ///
 /// # Errors
 /// The path that could not be mounted.
@@ -54,18 +55,20 @@ pub fn mount_private(
     profile: &Profile,
     user: &Account,
     home: &Path,
-) -> Result<(), Fault> {
+) -> Result<Vec<OwnedFd>, Fault> {
     let terminals = [(c"ptmxmode", Some("0666")), (c"mode", Some("0600"))];
     let tree = new_filesystem(c"devpts", &terminals, Attributes::NO_SUID.with(Attributes::NO_EXEC));
     attach(tree.about("devpts")?.as_fd(), &template.at.join("dev/pts")).about("/dev/pts")?;
     let relative = home.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, "home"))?;
-    storage(&template.at.join("dev/shm"), profile.tmp, "1777", None)?;
-    storage(&template.at.join("tmp"), profile.tmp, "1777", None)?;
-    storage(&template.at.join(relative), profile.workspace, "0700", Some(user))
+    Ok(vec![
+        storage(&template.at.join("dev/shm"), profile.tmp, "1777", None)?,
+        storage(&template.at.join("tmp"), profile.tmp, "1777", None)?,
+        storage(&template.at.join(relative), profile.workspace, "0700", Some(user))?,
+    ])
 }
 
 /// A tmpfs of at most `size` bytes and one inode for each 4 KiB of them.
-fn storage(at: &PathBuf, size: u64, mode: &str, owner: Option<&Account>) -> Result<(), Fault> {
+fn storage(at: &PathBuf, size: u64, mode: &str, owner: Option<&Account>) -> Result<OwnedFd, Fault> {
     let (size, inodes) = (size.to_string(), (size / 4096).max(64).to_string());
     let (uid, gid) = owner.map_or((0, 0), |account| (account.uid(), account.gid()));
     let (uid, gid) = (uid.to_string(), gid.to_string());
@@ -77,7 +80,8 @@ fn storage(at: &PathBuf, size: u64, mode: &str, owner: Option<&Account>) -> Resu
         (c"gid", Some(&gid)),
     ];
     let tree = new_filesystem(c"tmpfs", &options, STORAGE).about(at.display())?;
-    attach(tree.as_fd(), at).about(at.display())
+    attach(tree.as_fd(), at).about(at.display())?;
+    Ok(tree)
 }
 
 /// Makes the template the root and drops everything else of the host.

@@ -1,0 +1,150 @@
+//! One leaf: its limits, its counters, its end.
+
+use super::write;
+use crate::sandbox::steps::{About, Fault};
+use nix::errno::Errno;
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// Limits of a leaf (cgroup-v2.rst, "Controllers").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeafLimits {
+    /// `memory.max`, bytes; swap is always 0.
+    pub memory: u64,
+    /// `pids.max`.
+    pub pids: u64,
+    /// `cpu.max`, percent of one processor; none is no limit.
+    pub cpu_percent: Option<u64>,
+    /// `memory.oom.group`: running out of memory ends the whole leaf.
+    pub end_together: bool,
+}
+
+/// Counters of a leaf.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// `usage_usec` of `cpu.stat`.
+    pub cpu_us: u64,
+    /// `memory.peak`, bytes; none without the controller or before Linux 5.19.
+    pub peak_memory: Option<u64>,
+    /// `oom_kill` of `memory.events`.
+    pub oom_kills: u64,
+    /// `max` of `pids.events`.
+    pub pids_refused: u64,
+}
+
+/// A leaf of a sandbox.
+#[derive(Debug)]
+pub struct Leaf {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// Microseconds of a `cpu.max` period.
+const CPU_PERIOD: u64 = 100_000;
+
+impl Leaf {
+    /// Makes the leaf, sets its limits before anything is in it, and reads them back.
+    pub(super) fn make(path: PathBuf, limits: Option<&LeafLimits>) -> Result<Self, Fault> {
+        fs::create_dir(&path).about(path.display())?;
+        let opened = File::open(&path).about(path.display());
+        let leaf = opened.map(|directory| Self { directory: directory.into(), path: path.clone() });
+        let set = leaf.and_then(|leaf| {
+            if let Some(limits) = limits {
+                leaf.set(limits)?;
+            }
+            Ok(leaf)
+        });
+        if set.is_err() {
+            let _ = fs::remove_dir(&path);
+        }
+        set
+    }
+
+    fn set(&self, limits: &LeafLimits) -> Result<(), Fault> {
+        // The kernel rounds memory down to whole pages.
+        let memory = limits.memory / 4096 * 4096;
+        self.write_back("memory.max", &memory.to_string())?;
+        self.write_back("pids.max", &limits.pids.to_string())?;
+        match self.write_back("memory.swap.max", "0") {
+            // A kernel without swap accounting has no such file; then there must be no swap.
+            Err(fault) if fault.errno == Errno::ENOENT && !host_has_swap() => {}
+            other => other?,
+        }
+        if limits.end_together {
+            self.write_back("memory.oom.group", "1")?;
+        }
+        if let Some(percent) = limits.cpu_percent {
+            self.write_back("cpu.max", &format!("{} {CPU_PERIOD}", percent * CPU_PERIOD / 100))?;
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, file: &str, value: &str) -> Result<(), Fault> {
+        let path = self.path.join(file);
+        write(&path, value)?;
+        let found = fs::read_to_string(&path).about(path.display())?;
+        if found.trim() == value { Ok(()) } else { Err(Fault::mismatch(file, found.trim(), value)) }
+    }
+
+    /// For CLONE_INTO_CGROUP.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Sends SIGKILL to everything in the leaf, forks in flight included.
+    pub fn kill(&self) -> io::Result<()> {
+        fs::write(self.path.join("cgroup.kill"), "1")
+    }
+
+    /// The counters as they are now; 0 for what this mode does not count.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            cpu_us: self.counter("cpu.stat", "usage_usec"),
+            peak_memory: self.read("memory.peak").and_then(|text| text.trim().parse().ok()),
+            oom_kills: self.counter("memory.events", "oom_kill"),
+            pids_refused: self.counter("pids.events", "max"),
+        }
+    }
+
+    /// Processor time alone, microseconds.
+    pub fn cpu_us(&self) -> u64 {
+        self.counter("cpu.stat", "usage_usec")
+    }
+
+    /// Processes in the leaf, as the host numbers them.
+    pub fn processes(&self) -> Vec<i32> {
+        let text = self.read("cgroup.procs").unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Threads in the leaf.
+    pub fn threads(&self) -> u64 {
+        self.read("cgroup.threads").map_or(0, |text| text.lines().count() as u64)
+    }
+
+    /// Removes the leaf; false when something in it has not ended yet.
+    pub fn remove(&self) -> bool {
+        match fs::remove_dir(&self.path) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
+    fn read(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(file)).ok()
+    }
+
+    fn counter(&self, file: &str, key: &str) -> u64 {
+        let text = self.read(file).unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
+        value.unwrap_or(0)
+    }
+}
+
+fn host_has_swap() -> bool {
+    fs::read_to_string(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
+}

@@ -1,0 +1,252 @@
+//! Why and how a sandbox ends: deadlines, samples, kills, reaping, the outcome, the last traces.
+
+use super::{
+    cgroup::Leaf,
+    job::{Job, Stage, enforced},
+    link::Outcome,
+    sample,
+};
+use crate::{
+    sandbox::message::Report,
+    sys::process::{Status, signal, try_wait},
+};
+use cordon_protocol::{CgroupMode, EndedBy, LimitName, limits};
+use nix::{errno::Errno, sys::signal::Signal};
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+/// Time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// Least time between two looks at the processor time.
+const CPU_CHECK_FLOOR: Duration = Duration::from_millis(10);
+/// How much longer than the server's grace the monitor waits for it to say that the pipes are drained.
+const DRAIN_MARGIN: Duration = Duration::from_millis(300);
+
+impl Job {
+    fn sampled(&self) -> bool {
+        self.plan.host.cgroup != CgroupMode::V2
+    }
+
+    /// Pids of everything in the sandbox but init.
+    fn processes(&self) -> Vec<i32> {
+        match &self.leaves.command {
+            Some(leaf) => leaf.processes(),
+            None => {
+                let roots: Vec<_> = [Some(&self.command), self.init.as_ref()].into_iter().flatten().collect();
+                let init = self.init.as_ref().map(|init| init.pid.as_raw());
+                sample::tree(&roots).into_iter().filter(|pid| Some(*pid) != init).collect()
+            }
+        }
+    }
+
+    fn cpu_now(&self) -> u64 {
+        match &self.leaves.command {
+            Some(leaf) => leaf.cpu_us(),
+            None => sample::cpu_us(&self.processes()),
+        }
+    }
+
+    fn cpu_used(&self) -> u64 {
+        self.cpu_now().saturating_sub(self.cpu_before)
+    }
+
+    /// When [`Self::check`] wants to be called next.
+    pub fn deadline(&self) -> Option<Instant> {
+        match (self.stage, self.started) {
+            (Stage::Launching, _) => Some(self.launched + limits::LAUNCH_TIMEOUT),
+            (Stage::Told | Stage::Running, Some(started)) => {
+                let wall = started + Duration::from_millis(self.limits.wall_ms);
+                let checks = self.sampled() || self.limits.cpu_time_ms.is_some();
+                Some(if checks { wall.min(self.next_check) } else { wall })
+            }
+            (Stage::Ended, _) => self.drain_until,
+            (Stage::Dying, _) => Some(self.next_check),
+            (Stage::Told | Stage::Running, None) => None,
+        }
+    }
+
+    /// Ends what is over its time, memory or processor time.
+    pub fn check(&mut self, now: Instant) {
+        match self.stage {
+            Stage::Launching if now >= self.launched + limits::LAUNCH_TIMEOUT => {
+                let errno = Errno::ETIMEDOUT as i32;
+                self.fail(Report::Failed { step: "lock_down".to_owned(), errno, detail: String::new() });
+                self.kill_processes();
+            }
+            Stage::Told | Stage::Running => self.check_limits(now),
+            Stage::Ended if self.drain_until.is_some_and(|until| now >= until) => self.tear_down(),
+            _ => {}
+        }
+    }
+
+    fn check_limits(&mut self, now: Instant) {
+        let Some(started) = self.started else { return };
+        if now >= started + Duration::from_millis(self.limits.wall_ms) {
+            self.end(EndedBy::WallTimeout);
+        }
+        if now < self.next_check {
+            return;
+        }
+        self.next_check = now + Duration::from_secs(3600);
+        if self.sampled() {
+            self.next_check = now + SAMPLE_INTERVAL;
+            let processes = self.processes();
+            let memory = sample::memory(&processes, &self.storage, self.limits.memory);
+            self.peak = self.peak.max(Some(memory));
+            if memory > self.limits.memory {
+                self.end(EndedBy::OutOfMemory);
+            }
+            let threads = match &self.leaves.command {
+                Some(leaf) => leaf.threads(),
+                None => sample::threads(&processes),
+            };
+            self.pids_reached |= threads >= self.limits.pids;
+        }
+        if let Some(limit) = self.limits.cpu_time_ms.map(Duration::from_millis) {
+            let used = Duration::from_micros(self.cpu_used());
+            if used >= limit {
+                self.end(EndedBy::CpuTimeout);
+            }
+            let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            let left = limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(1);
+            self.next_check = self.next_check.min(now + left.max(CPU_CHECK_FLOOR));
+        }
+    }
+
+    /// Ends the command for this reason, unless another was recorded first.
+    pub fn end(&mut self, cause: EndedBy) {
+        if self.is_live() {
+            self.cause.get_or_insert(cause);
+            self.kill_processes();
+        }
+    }
+
+    /// SIGKILL to everything but a running init, whose end would hide the command's status.
+    fn kill_processes(&self) {
+        let _ = signal(self.command.pidfd.as_fd(), Signal::SIGKILL);
+        match &self.leaves.command {
+            Some(leaf) => drop(leaf.kill()),
+            // Without cgroups the end of init ends its pid namespace.
+            None => self.kill_init(),
+        }
+    }
+
+    fn kill_init(&self) {
+        if let Some(init) = self.init.as_ref().filter(|_| !self.init_reaped) {
+            let _ = signal(init.pidfd.as_fd(), Signal::SIGKILL);
+        }
+    }
+
+    /// Reaps the command's process when it has ended; its outcome, once.
+    pub fn reap(&mut self) -> Option<Outcome> {
+        if !self.init_reaped {
+            self.init_reaped = self.init.as_ref().and_then(|init| try_wait(init.pidfd.as_fd())).is_some();
+        }
+        if self.status.is_some() {
+            return None;
+        }
+        // Without cgroups the last figures are those of the process that has not been reaped yet.
+        let cpu_us = if self.leaves.command.is_none() { self.cpu_used() } else { 0 };
+        let status = try_wait(self.command.pidfd.as_fd())?;
+        self.status = Some(status);
+        let outcome = self.outcome(status, cpu_us);
+        self.stage = Stage::Ended;
+        self.control = None;
+        self.pending = None;
+        self.drain_until = Some(Instant::now() + limits::DRAIN_GRACE + DRAIN_MARGIN);
+        Some(outcome)
+    }
+
+    fn outcome(&self, status: Status, cpu_us: u64) -> Outcome {
+        let usage = self.leaves.command.as_ref().map(super::cgroup::Leaf::usage).unwrap_or_default();
+        let (exit_code, signal) = match status {
+            Status::Exited(code) => (Some(code), None),
+            Status::Killed(signal) => (None, Some(signal)),
+        };
+        let killed = signal == Some(Signal::SIGKILL as i32);
+        let ended_by = match (&self.failure, self.cause) {
+            (Some(_), _) => EndedBy::LaunchFailed,
+            (None, Some(cause)) => cause,
+            (None, None) if killed && usage.oom_kills > 0 => EndedBy::OutOfMemory,
+            (None, None) if signal.is_some() => EndedBy::Signal,
+            (None, None) => EndedBy::Exit,
+        };
+        let mut limits_hit = Vec::new();
+        let mut hit = |name, reached| {
+            if reached {
+                limits_hit.push(name);
+            }
+        };
+        hit(LimitName::Memory, usage.oom_kills > 0 || ended_by == EndedBy::OutOfMemory);
+        hit(LimitName::Pids, usage.pids_refused > 0 || self.pids_reached);
+        hit(LimitName::CpuTime, ended_by == EndedBy::CpuTimeout);
+        hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
+        hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
+        hit(LimitName::FileSize, signal == Some(Signal::SIGXFSZ as i32));
+        let (step, errno, detail) = match &self.failure {
+            Some(Report::Failed { step, errno, detail }) => (Some(step.clone()), *errno, detail.clone()),
+            Some(Report::Ready(_)) => (Some("ready".to_owned()), 0, String::new()),
+            None => (None, 0, String::new()),
+        };
+        let (exit_code, signal) = match &step {
+            Some(step) => (exec_status(step, errno), None),
+            None => (exit_code, signal),
+        };
+        Outcome {
+            ended_by,
+            exit_code,
+            signal,
+            step,
+            errno,
+            detail,
+            wall_us: self.started.map_or(0, |s| u64::try_from(s.elapsed().as_micros()).unwrap_or(u64::MAX)),
+            cpu_us: if self.leaves.command.is_none() { cpu_us } else { usage.cpu_us.saturating_sub(self.cpu_before) },
+            peak_memory_bytes: usage.peak_memory.or(self.peak),
+            limits_hit,
+            enforced: self.enforced(),
+        }
+    }
+
+    fn enforced(&self) -> OutcomeEnforced {
+        enforced(&self.plan, &self.held)
+    }
+
+    /// Kills what is left, init included.
+    pub fn tear_down(&mut self) {
+        if self.stage != Stage::Ended {
+            return;
+        }
+        if let Some(leaf) = &self.leaves.command {
+            let _ = leaf.kill();
+        }
+        self.kill_init();
+        self.storage.clear();
+        self.stage = Stage::Dying;
+        self.next_check = Instant::now();
+    }
+
+    /// Whether everything is gone; tries to remove the leaves when nothing is left to reap.
+    pub fn is_gone(&mut self, now: Instant) -> bool {
+        if self.stage != Stage::Dying || !self.init_reaped {
+            self.next_check = self.next_check.max(now + SAMPLE_INTERVAL);
+            return false;
+        }
+        let leaves = [self.leaves.init.as_ref(), self.leaves.command.as_ref()];
+        let gone = leaves.into_iter().flatten().fold(true, |gone, leaf| leaf.remove() && gone);
+        // A killed process leaves its cgroup a little after its end was announced.
+        self.next_check = now + Duration::from_millis(1);
+        gone
+    }
+}
+
+/// Exit status of a command that could not be executed (POSIX, "Exit Status for Commands").
+fn exec_status(step: &str, errno: i32) -> Option<i32> {
+    match step {
+        "exec" if errno == Errno::ENOENT as i32 => Some(127),
+        "exec" => Some(126),
+        _ => None,
+    }
+}
+

@@ -1,0 +1,353 @@
+//! The monitor's half of a launch: everything outside the two cloned processes, in order.
+
+use super::{
+    cgroup::{Cgroups, Leaf, LeafLimits},
+    link::JobId,
+    netns::Networks,
+    policy::Limits,
+};
+use crate::{
+    host::NAMESPACES,
+    sandbox::{
+        Plan, command::{self, CommandContext},
+        init::{self, InitContext},
+        message::Held,
+        steps::{About, Fault, FailedStep, Step, walk},
+    },
+    sys::process::{CloneOptions, Cloned, clone_process},
+};
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    sched::{CloneFlags, setns},
+    sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
+    unistd::{Gid, Pid, Uid, fchown, pipe2},
+};
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    process::abort,
+    sync::Arc,
+};
+
+/// What every launch uses of the monitor.
+#[derive(Debug)]
+pub struct Resources {
+    /// Leaves.
+    pub cgroups: Cgroups,
+    /// Network namespaces.
+    pub networks: Networks,
+    /// Read end of a pipe whose write end only the monitor has.
+    pub alive: OwnedFd,
+    /// The monitor's own pid namespace, to return to.
+    pub pid_namespace: File,
+}
+
+/// A process of a sandbox.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number on the host.
+    pub pid: Pid,
+    /// Names it even after the number is used again.
+    pub pidfd: OwnedFd,
+}
+
+/// One end of a pipe for the command, the other for the server.
+#[derive(Debug)]
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+/// A launch under way: what is asked, and what has been made so far.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    resources: &'a mut Resources,
+    plan: Arc<Plan>,
+    limits: Limits,
+    job: JobId,
+    wants_stdin: bool,
+    stdin: Option<Pipe>,
+    stdout: Option<Pipe>,
+    stderr: Option<Pipe>,
+    leaves: Leaves,
+    network: Option<OwnedFd>,
+    control: Option<(OwnedFd, OwnedFd)>,
+    init_control: Option<(OwnedFd, OwnedFd)>,
+    sync: Option<(OwnedFd, OwnedFd)>,
+    init: Option<Process>,
+    command: Option<Process>,
+}
+
+/// The leaves of a sandbox; none without cgroup v2.
+#[derive(Debug, Default)]
+pub struct Leaves {
+    /// init's.
+    pub init: Option<Leaf>,
+    /// The command's.
+    pub command: Option<Leaf>,
+}
+
+/// A sandbox whose processes lock themselves down.
+#[derive(Debug)]
+pub struct Launched {
+    /// The command's process.
+    pub command: Process,
+    /// Its init; none without namespaces.
+    pub init: Option<Process>,
+    /// The monitor's end of the pair with the command.
+    pub control: OwnedFd,
+    /// The monitor's end of the pair with init.
+    pub init_control: Option<OwnedFd>,
+    /// Leaves.
+    pub leaves: Leaves,
+    /// What the command gets once it is told to go: stdout, stderr, stdin.
+    pub command_ends: Vec<OwnedFd>,
+    /// What the server gets: stdout, stderr, stdin.
+    pub server_ends: Vec<OwnedFd>,
+}
+
+/// Memory of init, bytes: page tables and the pages it writes of its copy of the monitor.
+const INIT_MEMORY: u64 = 16 << 20;
+
+fn steps<'a>() -> Vec<Step<Launch<'a>>> {
+    vec![
+        Step {
+            name: "pipes",
+            why: "made by the monitor, never taken from the server, whose descriptors could be anything; given \
+                  to the command's user, or it could not open /dev/stderr again",
+            run: |l| {
+                l.stdout = Some(l.pipe()?);
+                l.stderr = Some(l.pipe()?);
+                l.stdin = if l.wants_stdin { Some(l.pipe()?) } else { None };
+                l.give_to_command()
+            },
+        },
+        Step {
+            name: "cgroup",
+            why: "limits hold before the first process is in the leaf",
+            run: Launch::make_leaves,
+        },
+        Step {
+            name: "network",
+            why: "leased before init is cloned, which joins it first of all",
+            run: |l| {
+                if l.plan.isolates_network() {
+                    l.network = Some(l.resources.networks.lease().about("network namespace")?);
+                }
+                Ok(())
+            },
+        },
+        Step {
+            name: "pairs",
+            why: "every way of talking is there before anybody who could use it",
+            run: |l| {
+                l.control = Some(pair()?);
+                if l.plan.host.namespaces {
+                    l.init_control = Some(pair()?);
+                    l.sync = Some(pair()?);
+                }
+                Ok(())
+            },
+        },
+        Step { name: "clone_init", why: "process 1 of the namespaces that the command will join", run: Launch::clone_init },
+        Step {
+            name: "clone_command",
+            why: "by the monitor, not by init, so that the monitor reaps it; while init, still root, waits to be joined",
+            run: Launch::clone_command,
+        },
+    ]
+}
+
+/// Names and reasons of the monitor's steps, in order.
+pub fn list() -> Vec<(&'static str, &'static str)> {
+    steps().iter().map(|step| (step.name, step.why)).collect()
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+}
+
+/// Starts both processes of a sandbox. What was made before a failed step is undone, but for leaves whose
+/// processes have still to end: they are swept at the next start at the latest.
+///
+/// # Errors
+/// The step that failed.
+pub fn launch(
+    resources: &mut Resources,
+    plan: Arc<Plan>,
+    limits: Limits,
+    job: JobId,
+    wants_stdin: bool,
+) -> Result<Launched, FailedStep> {
+    let mut launch = Launch {
+        resources,
+        plan,
+        limits,
+        job,
+        wants_stdin,
+        stdin: None,
+        stdout: None,
+        stderr: None,
+        leaves: Leaves::default(),
+        network: None,
+        control: None,
+        init_control: None,
+        sync: None,
+        init: None,
+        command: None,
+    };
+    let walked = walk(&steps(), &mut launch);
+    match walked {
+        Ok(()) => launch.finish(),
+        Err(failed) => {
+            launch.undo();
+            Err(failed)
+        }
+    }
+}
+
+impl Launch<'_> {
+    fn pipe(&self) -> Result<Pipe, Fault> {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        Ok(Pipe { read, write })
+    }
+
+    fn give_to_command(&self) -> Result<(), Fault> {
+        let account = &self.plan.users.command;
+        let (uid, gid) = (Uid::from_raw(account.uid()), Gid::from_raw(account.gid()));
+        for pipe in [&self.stdin, &self.stdout, &self.stderr].into_iter().flatten() {
+            // Both ends are one inode.
+            fchown(&pipe.read, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+
+    fn make_leaves(&mut self) -> Result<(), Fault> {
+        let cgroups = &self.resources.cgroups;
+        let limits = LeafLimits {
+            memory: self.limits.memory,
+            pids: self.limits.pids,
+            cpu_percent: self.limits.cpu_percent,
+            end_together: true,
+        };
+        self.leaves.command = cgroups.make_leaf(&format!("{:016x}.cmd", self.job), &limits)?;
+        if self.plan.host.namespaces {
+            // One leaf for both would let the command's memory be taken from init.
+            let limits = LeafLimits { memory: INIT_MEMORY, pids: 1, cpu_percent: None, end_together: false };
+            self.leaves.init = cgroups.make_leaf(&format!("{:016x}.init", self.job), &limits)?;
+        }
+        Ok(())
+    }
+
+    fn alive(&self) -> Result<OwnedFd, Fault> {
+        Ok(self.resources.alive.try_clone()?)
+    }
+
+    fn clone_init(&mut self) -> Result<(), Fault> {
+        if !self.plan.host.namespaces {
+            return Ok(());
+        }
+        let alive = self.alive()?;
+        let cgroup = self.leaves.init.as_ref().map(Leaf::directory);
+        match clone_process(CloneOptions { namespaces: NAMESPACES, cgroup }).about("clone3")? {
+            Cloned::Parent { pid, pidfd } => self.init = Some(Process { pid, pidfd }),
+            Cloned::Child => init::run(InitContext {
+                plan: Arc::clone(&self.plan),
+                control: child_end(self.init_control.take()),
+                sync: child_end(self.sync.take()),
+                network: self.network.take(),
+                alive,
+                storage: Vec::new(),
+            }),
+        }
+        // init has its copy; the namespace must not outlive the sandbox.
+        self.network = None;
+        Ok(())
+    }
+
+    fn clone_command(&mut self) -> Result<(), Fault> {
+        let alive = self.alive()?;
+        let init = self.init.as_ref().map(|init| init.pidfd.try_clone()).transpose()?;
+        if let Some(init) = &init {
+            setns(init, CloneFlags::CLONE_NEWPID).about("init's pid namespace")?;
+        }
+        let cgroup = self.leaves.command.as_ref().map(Leaf::directory);
+        let cloned = clone_process(CloneOptions { namespaces: 0, cgroup });
+        if matches!(cloned, Ok(Cloned::Child)) {
+            // The first end of the pair with init is the command's; init took the second.
+            let sync = self.sync.take().map(|(command, _init)| command);
+            command::run(CommandContext {
+                plan: Arc::clone(&self.plan),
+                control: child_end(self.control.take()),
+                sync,
+                init,
+                alive,
+                ruleset: None,
+                held: Held::default(),
+                go: None,
+                request: None,
+                stdio: None,
+                decoded: None,
+            })
+        }
+        if init.is_some() && setns(&self.resources.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
+            // A monitor whose children would land in a sandbox must not go on.
+            abort();
+        }
+        match cloned.about("clone3")? {
+            Cloned::Parent { pid, pidfd } => self.command = Some(Process { pid, pidfd }),
+            Cloned::Child => abort(),
+        }
+        Ok(())
+    }
+
+    /// The finished sandbox. A step that left something out is a mistake of this file, told as one.
+    fn finish(mut self) -> Result<Launched, FailedStep> {
+        let incomplete = || FailedStep { name: "clone_command", fault: Errno::EPROTO.into() };
+        let (Some(command), Some((control, _)), Some(stdout), Some(stderr)) =
+            (self.command.take(), self.control.take(), self.stdout.take(), self.stderr.take())
+        else {
+            return Err(incomplete());
+        };
+        let mut command_ends = vec![stdout.write, stderr.write];
+        let mut server_ends = vec![stdout.read, stderr.read];
+        if let Some(stdin) = self.stdin.take() {
+            command_ends.push(stdin.read);
+            server_ends.push(stdin.write);
+        }
+        Ok(Launched {
+            command,
+            init: self.init.take(),
+            control,
+            init_control: self.init_control.take().map(|(monitor, _)| monitor),
+            leaves: std::mem::take(&mut self.leaves),
+            command_ends,
+            server_ends,
+        })
+    }
+
+    /// Ends what was started and removes what was made.
+    fn undo(&mut self) {
+        for process in [&self.init, &self.command].into_iter().flatten() {
+            kill_and_reap(process.pidfd.as_fd());
+        }
+        for leaf in [&self.leaves.init, &self.leaves.command].into_iter().flatten() {
+            let _ = leaf.remove();
+        }
+    }
+}
+
+/// SIGKILL, then the wait for it: a process in its own lock-down ends at once.
+fn kill_and_reap(pidfd: BorrowedFd<'_>) {
+    let _ = crate::sys::process::signal(pidfd, nix::sys::signal::Signal::SIGKILL);
+    let _ = crate::sys::process::wait(pidfd);
+}
+
+/// The cloned process's end of a pair.
+fn child_end(pair: Option<(OwnedFd, OwnedFd)>) -> OwnedFd {
+    match pair {
+        Some((_monitor, child)) => child,
+        None => abort(),
+    }
+}

@@ -1,0 +1,119 @@
+//! The monitor's own check of a launch: profile, peer and limits, whatever the server says.
+
+use super::{
+    link::{AskedLimits, LaunchRefusal, LimitField},
+    peers::Peer,
+};
+use crate::{profile::Profile, sandbox::Plan, sys::memfd};
+use cordon_protocol::limits;
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, OwnedFd},
+};
+
+/// The limits of one command: what it asked for, or the profile's default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Milliseconds by the clock.
+    pub wall_ms: u64,
+    /// Milliseconds of processor time.
+    pub cpu_time_ms: Option<u64>,
+    /// Bytes.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Percent of one processor.
+    pub cpu_percent: Option<u64>,
+    /// Bytes kept of each stream.
+    pub capture: u64,
+    /// Bytes of both streams.
+    pub output: u64,
+}
+
+/// The plan for a profile that exists and that this peer may use. The two refusals are one, so that a
+/// peer cannot find out the names of others' profiles.
+pub fn authorize<'a>(
+    plans: &'a BTreeMap<String, Plan>,
+    name: &str,
+    peer: &Peer,
+) -> Result<&'a Plan, LaunchRefusal> {
+    let plan = plans.get(name).filter(|plan| plan.profile.allows(peer.uid, &peer.groups));
+    plan.ok_or(LaunchRefusal::UnknownProfile)
+}
+
+/// The limits in force, every one between its floor and its ceiling.
+///
+/// # Errors
+/// The first limit that is not.
+pub fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, LaunchRefusal> {
+    let value = |field: LimitField| -> Result<Option<u64>, LaunchRefusal> {
+        let range = profile.limit(field);
+        let Some(value) = asked.get(field) else { return Ok(range.default) };
+        let floor = Profile::floor(field);
+        if value < floor {
+            return Err(LaunchRefusal::BelowFloor { limit: field, value, floor });
+        }
+        if value > range.ceiling {
+            return Err(LaunchRefusal::AboveCeiling { limit: field, value, ceiling: range.ceiling });
+        }
+        Ok(Some(value))
+    };
+    // A limit without a default is bounded by its ceiling, but for the two that may be absent.
+    let bounded = |field: LimitField| Ok(value(field)?.unwrap_or(profile.limit(field).ceiling));
+    Ok(Limits {
+        wall_ms: bounded(LimitField::Wall)?,
+        cpu_time_ms: value(LimitField::CpuTime)?,
+        memory: bounded(LimitField::Memory)?,
+        pids: bounded(LimitField::Pids)?,
+        cpu_percent: value(LimitField::Cpu)?,
+        capture: bounded(LimitField::Capture)?,
+        output: bounded(LimitField::Output)?,
+    })
+}
+
+/// The one descriptor of a launch: a sealed memory file of allowed size, so that what is forwarded unread
+/// can neither change nor be anything else.
+///
+/// # Errors
+/// When there is none, more than one, or it is another kind of file.
+pub fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, LaunchRefusal> {
+    let request = descriptors.pop().filter(|_| descriptors.is_empty()).ok_or(LaunchRefusal::BadRequestFile)?;
+    match memfd::sealed_length(request.as_fd()) {
+        Some(length) if length <= limits::SEALED_REQUEST_MAX => Ok(request),
+        _ => Err(LaunchRefusal::BadRequestFile),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::RawProfile;
+    use std::fs::File;
+
+    #[test]
+    fn limits_stay_between_floor_and_ceiling() {
+        let profile = Profile::from_raw("p", RawProfile::default(), 1).unwrap();
+        let limits = resolve(&profile, &AskedLimits::default()).unwrap();
+        assert_eq!((limits.wall_ms, limits.cpu_time_ms, limits.memory), (60_000, None, 512 << 20));
+        let at = AskedLimits { memory_bytes: Some(2 << 30), ..AskedLimits::default() };
+        assert_eq!(resolve(&profile, &at).unwrap().memory, 2 << 30);
+        let above = AskedLimits { memory_bytes: Some((2 << 30) + 1), ..AskedLimits::default() };
+        let refusal = LaunchRefusal::AboveCeiling {
+            limit: LimitField::Memory,
+            value: (2 << 30) + 1,
+            ceiling: 2 << 30,
+        };
+        assert_eq!(resolve(&profile, &above), Err(refusal));
+        let zero = AskedLimits { wall_ms: Some(0), ..AskedLimits::default() };
+        assert!(matches!(resolve(&profile, &zero), Err(LaunchRefusal::BelowFloor { value: 0, .. })));
+    }
+
+    #[test]
+    fn only_one_sealed_memory_file_is_forwarded() {
+        let sealed = || memfd::sealed(b"x").unwrap();
+        assert!(check_request(vec![sealed()]).is_ok());
+        assert!(check_request(vec![]).is_err());
+        assert!(check_request(vec![sealed(), sealed()]).is_err());
+        assert!(check_request(vec![File::open("/etc/passwd").unwrap().into()]).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! The sampled watchdog: memory of a sandbox where no memory controller counts it.
+
+use super::launch::Process;
+use nix::sys::statvfs::fstatvfs;
+use std::{
+    fs,
+    os::fd::{AsFd, OwnedFd},
+};
+
+const PAGE: u64 = 4096;
+
+/// Memory that the processes and the sandbox's own file systems hold, bytes.
+///
+/// The sum of the processes' anonymous pages counts shared ones once for each; only when it is over
+/// `limit` are they told apart, which costs a walk through each one's page tables.
+pub fn memory(processes: &[i32], storage: &[OwnedFd], limit: u64) -> u64 {
+    let files: u64 = storage.iter().map(stored).sum();
+    let quick = files + processes.iter().map(|pid| anonymous(*pid)).sum::<u64>();
+    if quick <= limit || processes.len() < 2 {
+        return quick;
+    }
+    files + processes.iter().map(|pid| proportional(*pid).unwrap_or_else(|| anonymous(*pid))).sum::<u64>()
+}
+
+/// Bytes in use on a tmpfs.
+fn stored(directory: &OwnedFd) -> u64 {
+    fstatvfs(directory.as_fd()).map_or(0, |stat| stat.blocks().saturating_sub(stat.blocks_free()) * stat.block_size())
+}
+
+/// Resident pages that belong to no file: second less third field of statm (proc_pid_statm(5)).
+fn anonymous(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let mut pages = text.split(' ').skip(1).map(|field| field.trim().parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(shared) * PAGE
+}
+
+/// Anonymous memory with shared pages divided among their holders (proc_pid_smaps(5)).
+fn proportional(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// A process and all its descendants, for hosts without cgroup v2 (proc_tid_children(5)).
+pub fn tree(roots: &[&Process]) -> Vec<i32> {
+    let mut found: Vec<i32> = roots.iter().map(|process| process.pid.as_raw()).collect();
+    let mut next = 0;
+    while next < found.len() {
+        let tasks = fs::read_dir(format!("/proc/{}/task", found[next]));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+        next += 1;
+    }
+    found
+}
+
+/// Threads of the processes.
+pub fn threads(processes: &[i32]) -> u64 {
+    let of = |pid: &i32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count() as u64);
+    processes.iter().map(of).sum()
+}
+
+/// Processor time of the processes and of those children of theirs that they have waited for,
+/// microseconds: fields 14 to 17 of stat (proc_pid_stat(5)).
+pub fn cpu_us(processes: &[i32]) -> u64 {
+    const TICK_US: u64 = 10_000;
+    let ticks = |pid: &i32| -> u64 {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let fields = after_name.split_whitespace().skip(11).take(4);
+        fields.map(|field| field.parse::<u64>().unwrap_or(0)).sum()
+    };
+    processes.iter().map(ticks).sum::<u64>() * TICK_US
+}
