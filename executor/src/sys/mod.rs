@@ -2,4 +2,7 @@
 #![allow(unsafe_code, reason = "this module is where it is allowed; each block says why it is sound")]
 
 pub mod memfd;
+pub mod prctl;
+#[cfg(test)]
+pub(crate) mod raw;
 pub mod scm;
