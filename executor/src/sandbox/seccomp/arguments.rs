@@ -147,9 +147,8 @@ pub(super) const IOCTL: Rule = Rule::Cases {
     otherwise: ALLOW,
 };
 
-/// Options that a program uses on itself and that give it nothing. An option that is not named is answered
-/// like one the kernel does not have (EINVAL), which is what programs probe for; man(1) goes on without its
-/// own filter on EINVAL from PR_SET_SECCOMP and ends on anything else.
+/// Options that a program uses on itself and that give it nothing. What must not happen is refused by name;
+/// any other option is answered like one the kernel does not have, which is what programs probe for.
 pub(super) const PRCTL: Rule = Rule::Cases {
     cases: &[
         Case {
@@ -190,6 +189,7 @@ pub(super) const PRCTL: Rule = Rule::Cases {
             &[Test::among(
                 0,
                 &[
+                    libc::PR_SET_SECCOMP.cast_unsigned(),
                     libc::PR_CAPBSET_DROP.cast_unsigned(),
                     libc::PR_SET_SECUREBITS.cast_unsigned(),
                     libc::PR_SET_MM.cast_unsigned(),

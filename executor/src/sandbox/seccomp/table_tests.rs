@@ -89,7 +89,7 @@ fn refusals_are_the_intended_ones() {
         ("ioctl", EPERM, &[0, 0x541c]),
         ("ioctl", EPERM, &[0, 0x5423]),
         ("ioctl", EOPNOTSUPP, &[0, 0x401c_5820]),
-        ("prctl", EINVAL, &[22, 2]),
+        ("prctl", EPERM, &[22, 2]),
         ("prctl", EPERM, &[28, 0]),
         ("prctl", EINVAL, &[0x5961_6d61]),
         ("arch_prctl", EINVAL, &[0x2001]),
