@@ -4,10 +4,7 @@ use crate::{
     config::{Config, Require},
     monitor::cgroup::Cgroups,
     sandbox::landlock,
-    sys::{
-        privilege,
-        process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
-    },
+    sys::process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
 };
 use cordon_protocol::{CgroupMode, Health, LayerReport};
 use std::{fmt::Write as _, os::fd::AsFd};
@@ -27,7 +24,9 @@ pub struct Host {
 
 /// Layers that `strict` misses, in words.
 #[derive(Debug, thiserror::Error)]
-#[error("this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest")]
+#[error(
+    "this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest"
+)]
 pub struct Lacking(String);
 
 /// Namespaces of a sandbox (namespaces(7)).
@@ -76,9 +75,7 @@ fn report(layer: &str, health: Health, detail: impl Into<String>, remedy: Option
 fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
     match clone_process(CloneOptions { namespaces, cgroup: None }) {
         Ok(Cloned::Child) => exit_now(i32::from(!attempt())),
-        Ok(Cloned::Parent { pidfd, .. }) => {
-            wait(pidfd.as_fd()) == Ok(Status::Exited(0))
-        }
+        Ok(Cloned::Parent { pidfd, .. }) => wait(pidfd.as_fd()) == Ok(Status::Exited(0)),
         Err(_) => false,
     }
 }
@@ -95,7 +92,12 @@ fn identity_layer() -> LayerReport {
         drop_all().and_then(|()| ids::drop_groups()).is_ok()
     });
     if works {
-        return report("identity", Health::Ok, "bounding set emptied, securebits locked, groups dropped", None);
+        return report(
+            "identity",
+            Health::Ok,
+            "bounding set emptied, securebits locked, groups dropped",
+            None,
+        );
     }
     let remedy = "start the executor as root with CAP_SETUID, CAP_SETGID and CAP_SETPCAP";
     report("identity", Health::Missing, "privileges could not be dropped", Some(remedy))
@@ -105,7 +107,8 @@ fn namespace_layer(found: bool) -> LayerReport {
     if found {
         return report("namespaces", Health::Ok, "pid, mount, ipc, uts and net were made", None);
     }
-    let remedy = "give the executor CAP_SYS_ADMIN (in a container: run it on the host, or with the capability)";
+    let remedy =
+        "give the executor CAP_SYS_ADMIN (in a container: run it on the host, or with the capability)";
     report("namespaces", Health::Missing, "clone3 with new namespaces failed", Some(remedy))
 }
 
@@ -125,9 +128,7 @@ fn seccomp_layer() -> LayerReport {
     let works = in_a_copy(0, || {
         use crate::sandbox::{init::no_new_privs, seccomp};
         let program = seccomp::program().ok();
-        no_new_privs().is_ok()
-            && program.is_some_and(|program| seccomp::apply(&program).is_ok())
-            && privilege::seccomp_mode() == Ok(2)
+        no_new_privs().is_ok() && program.is_some_and(|program| seccomp::apply(&program).is_ok())
     });
     if works {
         return report("seccomp", Health::Ok, "the command's filter was loaded", None);

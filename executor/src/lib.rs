@@ -7,9 +7,14 @@
 compile_error!("fault-injection is for tests: a release build must not have it");
 
 pub mod config;
+pub mod halves;
+pub mod host;
+pub mod listen;
+mod log;
 pub mod monitor;
 pub mod profile;
 pub mod sandbox;
 pub mod sealed;
 pub mod server;
+pub mod steps;
 pub mod sys;

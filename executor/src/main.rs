@@ -1,2 +1,179 @@
-//! The executor.
-fn main() {}
+//! The executor: reads its configuration as root, becomes monitor and server, serves.
+//!
+//! `--config FILE` names the configuration, `--probe` prints what this host enforces as JSON, `--steps` the
+//! steps of a launch with their reasons.
+#![allow(clippy::print_stdout, reason = "--probe, --steps and --help answer on standard output")]
+
+use cordon_executor::{
+    config::Config,
+    halves::{fork_server, raise_open_files},
+    host::Host,
+    listen::listen,
+    log,
+    monitor::{self, Monitor, cgroup::Cgroups},
+    steps,
+    sys::process::is_single_threaded,
+};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::{prctl, signal::Signal},
+    unistd::{Uid, getppid},
+};
+use std::{
+    error::Error,
+    fs::{self, DirBuilder, File},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+const USAGE: &str = "usage: cordon-executor [--config FILE] [--probe | --steps]
+
+Runs commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp.
+Started as root, by systemd or `cordon up`.
+
+  --config FILE  configuration (default /etc/cordon/executor.toml)
+  --probe        try every layer on this host, print the result as JSON and end
+  --steps        print the steps of a launch, each with its reason, and end
+  --help, --version";
+
+enum Mode {
+    Serve,
+    Probe,
+    Steps,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut config = PathBuf::from("/etc/cordon/executor.toml");
+    let mut mode = Mode::Serve;
+    let mut arguments = std::env::args_os().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--config") => config = arguments.next().ok_or("--config wants a file")?.into(),
+            Some("--probe") => mode = Mode::Probe,
+            Some("--steps") => mode = Mode::Steps,
+            Some("--help") => {
+                println!("{USAGE}");
+                return Ok(());
+            }
+            Some("--version") => {
+                println!("cordon-executor {}", env!("CARGO_PKG_VERSION"));
+                return Ok(());
+            }
+            _ => return Err(format!("unknown argument {}\n{USAGE}", argument.display()).into()),
+        }
+    }
+    match mode {
+        Mode::Serve => serve(&config),
+        Mode::Probe => probe(&config),
+        Mode::Steps => {
+            for (name, why) in steps::all() {
+                println!("{name:20} {why}");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What this host enforces, with the configuration's state directory or a temporary one.
+fn probe(config: &Path) -> Result<(), Box<dyn Error>> {
+    require_root()?;
+    let config = Config::load(config)?;
+    let cgroups = Cgroups::establish(&config.state_dir.join("probe"));
+    let host = Host::probe(&config, &cgroups);
+    cgroups.close();
+    println!("{}", serde_json::to_string(&host.layers)?);
+    Ok(())
+}
+
+fn require_root() -> Result<(), Box<dyn Error>> {
+    if Uid::effective().is_root() {
+        return Ok(());
+    }
+    Err("must be started as root: it gives every right up again, but needs them to build sandboxes".into())
+}
+
+fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
+    require_root()?;
+    follow_parent()?;
+    let config = Config::load(config)?;
+    for name in config.users.with_login_shell() {
+        log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
+    }
+    let _lock = lock_state(&config.state_dir)?;
+    let cgroups = Cgroups::establish(&config.state_dir);
+    let host = Arc::new(Host::probe(&config, &cgroups));
+    host.check(config.require)?;
+    for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
+        log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
+    }
+    raise_open_files()?;
+    if !is_single_threaded() {
+        return Err("the monitor has more than one thread".into());
+    }
+    let (server, link) = server_half(&config, &host)?;
+    let plans = monitor::prepare_plans(&config, &host)?;
+    let listener = listen(&config.socket, config.users.group)?;
+    let mut monitor = Monitor::new(plans, cgroups, listener, link, server)?;
+    log!(
+        "listening on {} (cgroup {:?}, landlock ABI {})",
+        config.socket.display(),
+        host.cgroup,
+        host.landlock_abi
+    );
+    sd_notify::notify(&[sd_notify::NotifyState::Ready])?;
+    let served = monitor.run();
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let _ = fs::remove_file(&config.socket);
+    Ok(served?)
+}
+
+type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);
+
+fn server_half(config: &Config, host: &Host) -> Result<Half, Box<dyn Error>> {
+    #[cfg(feature = "fault-injection")]
+    if let Ok(number) = std::env::var("CORDON_TEST_LINK") {
+        return Ok((None, cordon_executor::sys::process::inherited(number.parse()?)?));
+    }
+    let half = fork_server(config, &host.layers)?;
+    Ok((Some(half.pidfd), half.link))
+}
+
+/// `cordon up` names itself in CORDON_PARENT: end when it does.
+fn follow_parent() -> Result<(), Box<dyn Error>> {
+    let Ok(parent) = std::env::var("CORDON_PARENT") else { return Ok(()) };
+    prctl::set_pdeathsig(Signal::SIGTERM)?;
+    if getppid().to_string() == parent {
+        Ok(())
+    } else {
+        Err("the process that started this has ended".into())
+    }
+}
+
+/// Makes the state directory, checks that it is root's alone, and takes its lock.
+fn lock_state(path: &Path) -> Result<Flock<File>, Box<dyn Error>> {
+    let failed = |e: std::io::Error| format!("state_dir {}: {e}", path.display());
+    DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed)?;
+    let meta = fs::symlink_metadata(path).map_err(failed)?;
+    if !meta.is_dir() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
+        return Err(format!(
+            "state_dir {}: not a directory of root's alone; chown root, chmod go-w",
+            path.display()
+        )
+        .into());
+    }
+    let file = File::create(path.join("lock")).map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| format!("state_dir {}: another executor uses it", path.display()).into())
+}

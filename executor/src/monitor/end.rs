@@ -41,7 +41,7 @@ impl Job {
         }
     }
 
-    fn cpu_now(&self) -> u64 {
+    pub(super) fn cpu_now(&self) -> u64 {
         match &self.leaves.command {
             Some(leaf) => leaf.cpu_us(),
             None => sample::cpu_us(&self.processes()),
@@ -53,8 +53,13 @@ impl Job {
     }
 
     /// When [`Self::check`] wants to be called next.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         match (self.stage, self.started) {
+            // A process that was killed and is still there waits for the kernel; a fork in flight is caught
+            // by the next kill.
+            (Stage::Launching | Stage::Told | Stage::Running, _) if self.killed.is_some() => {
+                self.killed.map(|at| at + SAMPLE_INTERVAL)
+            }
             (Stage::Launching, _) => Some(self.launched + limits::LAUNCH_TIMEOUT),
             (Stage::Told | Stage::Running, Some(started)) => {
                 let wall = started + Duration::from_millis(self.limits.wall_ms);
@@ -68,8 +73,11 @@ impl Job {
     }
 
     /// Ends what is over its time, memory or processor time.
-    pub fn check(&mut self, now: Instant) {
+    pub(super) fn check(&mut self, now: Instant) {
         match self.stage {
+            Stage::Launching | Stage::Told | Stage::Running
+                if self.killed.is_some_and(|at| now < at + SAMPLE_INTERVAL) => {}
+            Stage::Launching | Stage::Told | Stage::Running if self.killed.is_some() => self.kill_processes(),
             Stage::Launching if now >= self.launched + limits::LAUNCH_TIMEOUT => {
                 let errno = Errno::ETIMEDOUT as i32;
                 self.fail(Report::Failed { step: "lock_down".to_owned(), errno, detail: String::new() });
@@ -116,7 +124,7 @@ impl Job {
     }
 
     /// Ends the command for this reason, unless another was recorded first.
-    pub fn end(&mut self, cause: EndedBy) {
+    pub(super) fn end(&mut self, cause: EndedBy) {
         if self.is_live() {
             self.cause.get_or_insert(cause);
             self.kill_processes();
@@ -124,7 +132,8 @@ impl Job {
     }
 
     /// SIGKILL to everything but a running init, whose end would hide the command's status.
-    fn kill_processes(&self) {
+    pub(super) fn kill_processes(&mut self) {
+        self.killed = Some(Instant::now());
         let _ = signal(self.command.pidfd.as_fd(), Signal::SIGKILL);
         match &self.leaves.command {
             Some(leaf) => drop(leaf.kill()),
@@ -140,7 +149,7 @@ impl Job {
     }
 
     /// Reaps the command's process when it has ended; its outcome, once.
-    pub fn reap(&mut self) -> Option<Outcome> {
+    pub(super) fn reap(&mut self) -> Option<Outcome> {
         if !self.init_reaped {
             self.init_reaped = self.init.as_ref().and_then(|init| try_wait(init.pidfd.as_fd())).is_some();
         }
@@ -160,7 +169,7 @@ impl Job {
     }
 
     fn outcome(&self, status: Status, cpu_us: u64) -> Outcome {
-        let usage = self.leaves.command.as_ref().map(super::cgroup::Leaf::usage).unwrap_or_default();
+        let usage = self.leaves.command.as_ref().map(Leaf::usage).unwrap_or_default();
         let (exit_code, signal) = match status {
             Status::Exited(code) => (Some(code), None),
             Status::Killed(signal) => (None, Some(signal)),
@@ -202,19 +211,19 @@ impl Job {
             errno,
             detail,
             wall_us: self.started.map_or(0, |s| u64::try_from(s.elapsed().as_micros()).unwrap_or(u64::MAX)),
-            cpu_us: if self.leaves.command.is_none() { cpu_us } else { usage.cpu_us.saturating_sub(self.cpu_before) },
+            cpu_us: if self.leaves.command.is_none() {
+                cpu_us
+            } else {
+                usage.cpu_us.saturating_sub(self.cpu_before)
+            },
             peak_memory_bytes: usage.peak_memory.or(self.peak),
             limits_hit,
-            enforced: self.enforced(),
+            enforced: enforced(&self.plan, &self.held),
         }
     }
 
-    fn enforced(&self) -> OutcomeEnforced {
-        enforced(&self.plan, &self.held)
-    }
-
     /// Kills what is left, init included.
-    pub fn tear_down(&mut self) {
+    pub(super) fn tear_down(&mut self) {
         if self.stage != Stage::Ended {
             return;
         }
@@ -228,16 +237,16 @@ impl Job {
     }
 
     /// Whether everything is gone; tries to remove the leaves when nothing is left to reap.
-    pub fn is_gone(&mut self, now: Instant) -> bool {
+    pub(super) fn is_gone(&mut self, now: Instant) -> bool {
         if self.stage != Stage::Dying || !self.init_reaped {
             self.next_check = self.next_check.max(now + SAMPLE_INTERVAL);
             return false;
         }
         let leaves = [self.leaves.init.as_ref(), self.leaves.command.as_ref()];
-        let gone = leaves.into_iter().flatten().fold(true, |gone, leaf| leaf.remove() && gone);
+        let left = leaves.into_iter().flatten().filter(|leaf| !leaf.remove()).count();
         // A killed process leaves its cgroup a little after its end was announced.
         self.next_check = now + Duration::from_millis(1);
-        gone
+        left == 0
     }
 }
 
@@ -249,4 +258,3 @@ fn exec_status(step: &str, errno: i32) -> Option<i32> {
         _ => None,
     }
 }
-

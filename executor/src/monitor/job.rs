@@ -2,34 +2,27 @@
 
 use super::{
     launch::{Launched, Leaves, Process},
-    link::{ConnectionId, JobId, Outcome, OutcomeEnforced},
+    link::{ConnectionId, OutcomeEnforced},
     policy::Limits,
-    sample,
 };
 use crate::{
     sandbox::{
         Go, Plan,
         message::{Held, Report},
     },
-    sys::{
-        process::{Status, signal, try_wait},
-        scm,
-    },
+    sys::{process::Status, scm},
 };
-use cordon_protocol::{CgroupMode, EndedBy, LimitName, NamespaceName, NetworkMode, limits};
-use nix::{
-    errno::Errno,
-    sys::signal::Signal,
-};
+use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
+use nix::errno::Errno;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// How far a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(super) enum Stage {
     /// Its processes lock themselves down.
     Launching,
     /// Told to go; not yet executed.
@@ -44,61 +37,54 @@ pub enum Stage {
 
 /// A sandbox.
 #[derive(Debug)]
-pub struct Job {
-    /// Its number.
-    pub id: JobId,
+pub(super) struct Job {
     /// The connection it belongs to.
-    pub connection: ConnectionId,
+    pub(super) connection: ConnectionId,
     /// Uid of the peer it runs for.
-    pub peer_uid: u32,
+    pub(super) peer_uid: u32,
     /// How far it has come.
-    pub stage: Stage,
+    pub(super) stage: Stage,
     /// Limits in force.
-    pub limits: Limits,
-    plan: Arc<Plan>,
-    command: Process,
-    init: Option<Process>,
-    control: Option<OwnedFd>,
-    init_control: Option<OwnedFd>,
-    leaves: Leaves,
-    pending: Option<(Go, OwnedFd, Vec<OwnedFd>)>,
-    storage: Vec<OwnedFd>,
-    init_ready: bool,
-    command_ready: bool,
-    held: Held,
-    failure: Option<Report>,
-    cause: Option<EndedBy>,
-    status: Option<Status>,
-    init_reaped: bool,
-    launched: Instant,
-    started: Option<Instant>,
-    cpu_before: u64,
-    peak: Option<u64>,
-    pids_reached: bool,
-    next_check: Instant,
-    drain_until: Option<Instant>,
+    pub(super) limits: Limits,
+    pub(super) plan: Arc<Plan>,
+    pub(super) command: Process,
+    pub(super) init: Option<Process>,
+    pub(super) control: Option<OwnedFd>,
+    pub(super) init_control: Option<OwnedFd>,
+    pub(super) leaves: Leaves,
+    pub(super) pending: Option<(Go, OwnedFd, Vec<OwnedFd>)>,
+    pub(super) storage: Vec<OwnedFd>,
+    pub(super) init_ready: bool,
+    pub(super) command_ready: bool,
+    pub(super) held: Held,
+    pub(super) failure: Option<Report>,
+    pub(super) cause: Option<EndedBy>,
+    pub(super) status: Option<Status>,
+    pub(super) init_reaped: bool,
+    pub(super) launched: Instant,
+    pub(super) started: Option<Instant>,
+    pub(super) cpu_before: u64,
+    pub(super) peak: Option<u64>,
+    pub(super) pids_reached: bool,
+    pub(super) next_check: Instant,
+    pub(super) drain_until: Option<Instant>,
+    pub(super) killed: Option<Instant>,
 }
 
 /// What happened to a job that the monitor must tell the server.
 #[derive(Debug)]
-pub enum Progress {
+pub(super) enum Progress {
     /// Nothing to tell.
     Nothing,
     /// The program has been executed.
     Executed,
 }
 
-/// Time between two samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
-/// Least time between two looks at the processor time.
-const CPU_CHECK_FLOOR: Duration = Duration::from_millis(10);
-/// How much longer than the server's grace the monitor waits for it to say that the pipes are drained.
-const DRAIN_MARGIN: Duration = Duration::from_millis(300);
-
 impl Job {
-    /// A job from a finished launch; `data` and `processes` are for its rlimits.
-    pub fn new(
-        ids: (JobId, ConnectionId, u32),
+    /// A job from a finished launch for `owner` (connection and the peer's uid), and the server's ends of its
+    /// pipes.
+    pub(super) fn new(
+        owner: (ConnectionId, u32),
         plan: Arc<Plan>,
         limits: Limits,
         launched: Launched,
@@ -106,9 +92,8 @@ impl Job {
         go: Go,
     ) -> (Self, Vec<OwnedFd>) {
         let now = Instant::now();
-        let (id, connection, peer_uid) = ids;
+        let (connection, peer_uid) = owner;
         let job = Self {
-            id,
             connection,
             peer_uid,
             stage: Stage::Launching,
@@ -135,12 +120,13 @@ impl Job {
             pids_reached: false,
             next_check: now,
             drain_until: None,
+            killed: None,
         };
         (job, launched.server_ends)
     }
 
     /// Descriptors to poll for reading.
-    pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
+    pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         let mut watched = Vec::with_capacity(4);
         watched.extend(self.control.as_ref().map(AsFd::as_fd));
         watched.extend(self.init_control.as_ref().map(AsFd::as_fd));
@@ -152,12 +138,12 @@ impl Job {
     }
 
     /// Whether the command's process is still there.
-    pub fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         !matches!(self.stage, Stage::Ended | Stage::Dying)
     }
 
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.
-    pub fn listen(&mut self) -> Progress {
+    pub(super) fn listen(&mut self) -> Progress {
         while self.listen_to_init() {}
         let mut progress = Progress::Nothing;
         while let Some(heard) = self.listen_to_command() {
@@ -221,7 +207,7 @@ impl Job {
         Some(Progress::Nothing)
     }
 
-    fn fail(&mut self, report: Report) {
+    pub(super) fn fail(&mut self, report: Report) {
         self.failure.get_or_insert(report);
     }
 
@@ -247,7 +233,7 @@ impl Job {
 }
 
 /// What holds around a command of this plan, from what its process read back.
-pub fn enforced(plan: &Plan, held: &Held) -> OutcomeEnforced {
+pub(super) fn enforced(plan: &Plan, held: &Held) -> OutcomeEnforced {
     let mut namespaces = Vec::new();
     if plan.host.namespaces {
         namespaces = vec![NamespaceName::Pid, NamespaceName::Mount, NamespaceName::Ipc, NamespaceName::Uts];
@@ -284,4 +270,3 @@ fn receive(control: BorrowedFd<'_>) -> Heard {
         _ => Heard::End,
     }
 }
-

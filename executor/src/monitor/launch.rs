@@ -9,10 +9,11 @@ use super::{
 use crate::{
     host::NAMESPACES,
     sandbox::{
-        Plan, command::{self, CommandContext},
+        Plan,
+        command::{self, CommandContext},
         init::{self, InitContext},
         message::Held,
-        steps::{About, Fault, FailedStep, Step, walk},
+        steps::{About, FailedStep, Fault, Step, walk},
     },
     sys::process::{CloneOptions, Cloned, clone_process},
 };
@@ -150,7 +151,11 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
                 Ok(())
             },
         },
-        Step { name: "clone_init", why: "process 1 of the namespaces that the command will join", run: Launch::clone_init },
+        Step {
+            name: "clone_init",
+            why: "process 1 of the namespaces that the command will join",
+            run: Launch::clone_init,
+        },
         Step {
             name: "clone_command",
             why: "by the monitor, not by init, so that the monitor reaps it; while init, still root, waits to be joined",

@@ -47,7 +47,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
     },
     sync::Arc,
@@ -56,7 +56,7 @@ use std::{
 
 /// Why the monitor ends otherwise than it was told to.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum MonitorError {
     /// A call of its own loop failed.
     #[error("{0} failed: {1}")]
     System(&'static str, #[source] io::Error),
@@ -101,7 +101,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// What could not be mounted.
-pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<String, Arc<Plan>>, Error> {
+pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<String, Arc<Plan>>, MonitorError> {
     let filter = Arc::new(seccomp::program()?);
     let init_filter = Arc::new(seccomp::allow_list(init::SYSCALLS)?);
     let roots = config.state_dir.join("roots");
@@ -110,15 +110,16 @@ pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<Strin
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         });
         let what = || "a mount namespace of its own".to_owned();
-        own.map_err(|errno| Error::Prepare { what: what(), fault: errno.into() })?;
-        std::fs::create_dir_all(&roots).map_err(|e| Error::System("making the directory of roots", e))?;
+        own.map_err(|errno| MonitorError::Prepare { what: what(), fault: errno.into() })?;
+        std::fs::create_dir_all(&roots)
+            .map_err(|e| MonitorError::System("making the directory of roots", e))?;
     }
     let mut plans = BTreeMap::new();
     for (name, profile) in &config.profiles {
         let build = || Template::build(config, profile, roots.join(name));
         let template = host.namespaces.then(build).transpose();
         let what = || format!("the root of profile `{name}`");
-        let template = template.map_err(|fault| Error::Prepare { what: what(), fault })?;
+        let template = template.map_err(|fault| MonitorError::Prepare { what: what(), fault })?;
         let strict = config.require == Require::Strict;
         let plan = Plan {
             profile: profile.clone(),
@@ -146,9 +147,9 @@ impl Monitor {
         listener: UnixListener,
         link: OwnedFd,
         server: Option<OwnedFd>,
-    ) -> Result<Self, Error> {
-        let system = |what: &'static str| move |e: io::Error| Error::System(what, e);
-        let errno = |what: &'static str| move |e: Errno| Error::System(what, e.into());
+    ) -> Result<Self, MonitorError> {
+        let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
+        let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
         let mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
         mask.thread_block().map_err(errno("sigprocmask"))?;
@@ -179,13 +180,13 @@ impl Monitor {
     ///
     /// # Errors
     /// The server half has gone, or a call of the loop failed; every sandbox is ended first.
-    pub fn run(&mut self) -> Result<(), Error> {
+    pub fn run(&mut self) -> Result<(), MonitorError> {
         let served = self.serve();
         self.end_everything();
         served
     }
 
-    fn serve(&mut self) -> Result<(), Error> {
+    fn serve(&mut self) -> Result<(), MonitorError> {
         loop {
             if self.is_finished() {
                 return Ok(());
@@ -198,16 +199,15 @@ impl Monitor {
             for id in ids {
                 self.attend(id);
             }
-            self.outbox.flush(self.link.as_fd()).map_err(|_| Error::ServerGone)?;
+            self.outbox.flush(self.link.as_fd()).map_err(|_| MonitorError::ServerGone)?;
         }
     }
 
     /// Waits for a descriptor or the next deadline.
-    fn wait(&mut self) -> Result<(), Error> {
+    fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
-        let mut next = self.jobs.values().filter_map(Job::deadline).min();
-        next = [next, self.stopping].into_iter().flatten().filter(|t| *t > now || self.jobs_are_due(now)).min();
-        let mut timeout = match next {
+        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let mut timeout = match deadlines.min() {
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
@@ -220,23 +220,15 @@ impl Monitor {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.as_fd(), link_events),
         ];
-        let readable = |fd: BorrowedFd<'_>| -> PollFd<'_> {
-            // The borrow is of `self`, which outlives the call.
-            PollFd::new(fd, PollFlags::POLLIN)
-        };
-        fds.extend(self.listener.as_ref().map(|listener| readable(listener.as_fd())));
-        fds.extend(self.server.as_ref().map(|server| readable(server.as_fd())));
-        fds.extend(self.jobs.values().flat_map(Job::watched).map(readable));
+        let own = [self.listener.as_ref().map(AsFd::as_fd), self.server.as_ref().map(AsFd::as_fd)];
+        let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
+        fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(),
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Error::System("poll", errno.into())),
+            Err(errno) => return Err(MonitorError::System("poll", errno.into())),
         }
         Ok(())
-    }
-
-    fn jobs_are_due(&self, now: Instant) -> bool {
-        self.jobs.values().filter_map(Job::deadline).any(|deadline| deadline <= now)
     }
 
     /// Whether it was told to end and nothing is left to do.
@@ -278,13 +270,13 @@ impl Monitor {
     }
 
     /// Takes in what the server says.
-    fn take_messages(&mut self) -> Result<(), Error> {
+    fn take_messages(&mut self) -> Result<(), MonitorError> {
         let mut buffer = [0; MESSAGE_LEN + 1];
         loop {
             match scm::receive_now(self.link.as_fd(), &mut buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-                Err(errno) => return Err(Error::System("link", errno.into())),
-                Ok(received) if received.length == 0 => return Err(Error::ServerGone),
+                Err(errno) => return Err(MonitorError::System("link", errno.into())),
+                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
                 Ok(received) if received.truncated => crate::log!("server: oversize message refused"),
                 Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
             }

@@ -12,7 +12,7 @@ const STOCK: usize = 4;
 
 /// The stock.
 #[derive(Debug)]
-pub struct Networks {
+pub(super) struct Networks {
     own: File,
     stock: Vec<OwnedFd>,
 }
@@ -22,7 +22,7 @@ impl Networks {
     ///
     /// # Errors
     /// When the monitor's own namespace cannot be named.
-    pub fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new() })
     }
 
@@ -30,7 +30,7 @@ impl Networks {
     ///
     /// # Errors
     /// errno of unshare(2).
-    pub fn lease(&mut self) -> Result<OwnedFd, Errno> {
+    pub(super) fn lease(&mut self) -> Result<OwnedFd, Errno> {
         match self.stock.pop() {
             Some(network) => Ok(network),
             None => self.make(),
@@ -38,12 +38,12 @@ impl Networks {
     }
 
     /// Whether one is missing from the stock.
-    pub fn wants_more(&self) -> bool {
+    pub(super) fn wants_more(&self) -> bool {
         self.stock.len() < STOCK
     }
 
     /// Adds one to the stock; for times when nobody waits.
-    pub fn refill(&mut self) {
+    pub(super) fn refill(&mut self) {
         if let Ok(network) = self.make() {
             self.stock.push(network);
         }

@@ -13,18 +13,18 @@ const MESSAGES_MAX: usize = 16_384;
 
 /// Messages in order, each with its descriptors.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub(super) struct Outbox {
     waiting: VecDeque<(Message, Vec<OwnedFd>)>,
 }
 
 impl Outbox {
     /// Adds a message.
-    pub fn push(&mut self, message: &ToServer, descriptors: Vec<OwnedFd>) {
+    pub(super) fn push(&mut self, message: &ToServer, descriptors: Vec<OwnedFd>) {
         self.waiting.push_back((message.encode(), descriptors));
     }
 
     /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
@@ -32,7 +32,7 @@ impl Outbox {
     ///
     /// # Errors
     /// errno of sendmsg(2); `ENOBUFS` when the server has stopped reading.
-    pub fn flush(&mut self, link: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn flush(&mut self, link: BorrowedFd<'_>) -> Result<(), Errno> {
         while let Some((message, descriptors)) = self.waiting.front() {
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             match scm::send(link, message, &borrowed) {

@@ -13,11 +13,11 @@ use std::{
 
 /// A process that has connected, as the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub(super) struct Peer {
     /// Effective uid when it connected (SO_PEERCRED, unix(7)).
-    pub uid: u32,
+    pub(super) uid: u32,
     /// Effective and supplementary gids when it connected (SO_PEERGROUPS).
-    pub groups: Vec<u32>,
+    pub(super) groups: Vec<u32>,
 }
 
 impl Peer {
@@ -25,7 +25,7 @@ impl Peer {
     ///
     /// # Errors
     /// errno of getsockopt(2); `EACCES` for the uid that stands for nobody.
-    pub fn of(socket: &OwnedFd) -> Result<Self, Errno> {
+    pub(super) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
         let credentials = getsockopt(socket, PeerCredentials)?;
         if credentials.uid() == OVERFLOW_UID || credentials.uid() == u32::MAX {
             return Err(Errno::EACCES);
@@ -38,7 +38,7 @@ impl Peer {
 
 /// What a connection may still do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(super) enum Stage {
     /// Nothing launched yet.
     Open,
     /// Its one command has been launched, or refused.
@@ -47,16 +47,16 @@ pub enum Stage {
 
 /// A connection that the server holds.
 #[derive(Debug, Clone)]
-pub struct Connection {
+pub(super) struct Connection {
     /// Whose.
-    pub peer: Peer,
+    pub(super) peer: Peer,
     /// What it may still do.
-    pub stage: Stage,
+    pub(super) stage: Stage,
 }
 
 /// The connections, by number.
 #[derive(Debug)]
-pub struct Connections {
+pub(super) struct Connections {
     next: ConnectionId,
     open: HashMap<ConnectionId, Connection>,
     busy: Vec<u8>,
@@ -64,10 +64,14 @@ pub struct Connections {
 
 impl Connections {
     /// None yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let refusal = Refusal {
             code: RefusalCode::Busy,
-            message: format!("this peer has {} connections open, or all peers {}", limits::CONNECTIONS_PER_PEER, limits::CONNECTIONS_TOTAL),
+            message: format!(
+                "this peer has {} connections open, or all peers {}",
+                limits::CONNECTIONS_PER_PEER,
+                limits::CONNECTIONS_TOTAL
+            ),
             hint: Some("close some and try again".to_owned()),
         };
         // Encoded once: the root half writes this constant and nothing else to a client.
@@ -76,7 +80,7 @@ impl Connections {
     }
 
     /// Gives a connection its number; none, with a refusal sent, when the peer has too many.
-    pub fn admit(&mut self, socket: &OwnedFd, peer: Peer) -> Option<ConnectionId> {
+    pub(super) fn admit(&mut self, socket: &OwnedFd, peer: Peer) -> Option<ConnectionId> {
         let of_peer = self.open.values().filter(|c| c.peer.uid == peer.uid).count();
         if of_peer >= limits::CONNECTIONS_PER_PEER || self.open.len() >= limits::CONNECTIONS_TOTAL {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -90,24 +94,24 @@ impl Connections {
     }
 
     /// A connection by number.
-    pub fn get(&self, number: ConnectionId) -> Option<&Connection> {
+    pub(super) fn get(&self, number: ConnectionId) -> Option<&Connection> {
         self.open.get(&number)
     }
 
     /// Uses up a connection's one launch; none when there is no such connection or it is used up.
-    pub fn take_launch(&mut self, number: ConnectionId) -> Option<Peer> {
+    pub(super) fn take_launch(&mut self, number: ConnectionId) -> Option<Peer> {
         let connection = self.open.get_mut(&number).filter(|c| c.stage == Stage::Open)?;
         connection.stage = Stage::Used;
         Some(connection.peer.clone())
     }
 
     /// Forgets a connection.
-    pub fn close(&mut self, number: ConnectionId) {
+    pub(super) fn close(&mut self, number: ConnectionId) {
         self.open.remove(&number);
     }
 
     /// Whether none is left.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 }

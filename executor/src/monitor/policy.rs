@@ -9,34 +9,38 @@ use cordon_protocol::limits;
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
 /// The limits of one command: what it asked for, or the profile's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Milliseconds by the clock.
-    pub wall_ms: u64,
+    pub(super) wall_ms: u64,
     /// Milliseconds of processor time.
-    pub cpu_time_ms: Option<u64>,
+    pub(super) cpu_time_ms: Option<u64>,
     /// Bytes.
-    pub memory: u64,
+    pub(super) memory: u64,
     /// Processes and threads.
-    pub pids: u64,
+    pub(super) pids: u64,
     /// Percent of one processor.
-    pub cpu_percent: Option<u64>,
+    pub(super) cpu_percent: Option<u64>,
     /// Bytes kept of each stream.
-    pub capture: u64,
+    pub(super) capture: u64,
     /// Bytes of both streams.
-    pub output: u64,
+    pub(super) output: u64,
 }
 
 /// The plan for a profile that exists and that this peer may use. The two refusals are one, so that a
 /// peer cannot find out the names of others' profiles.
-pub fn authorize<'a>(
-    plans: &'a BTreeMap<String, Plan>,
+///
+/// # Errors
+/// `UnknownProfile`.
+pub(super) fn authorize<'a>(
+    plans: &'a BTreeMap<String, Arc<Plan>>,
     name: &str,
     peer: &Peer,
-) -> Result<&'a Plan, LaunchRefusal> {
+) -> Result<&'a Arc<Plan>, LaunchRefusal> {
     let plan = plans.get(name).filter(|plan| plan.profile.allows(peer.uid, &peer.groups));
     plan.ok_or(LaunchRefusal::UnknownProfile)
 }
@@ -45,7 +49,7 @@ pub fn authorize<'a>(
 ///
 /// # Errors
 /// The first limit that is not.
-pub fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, LaunchRefusal> {
+pub(super) fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, LaunchRefusal> {
     let value = |field: LimitField| -> Result<Option<u64>, LaunchRefusal> {
         let range = profile.limit(field);
         let Some(value) = asked.get(field) else { return Ok(range.default) };
@@ -76,8 +80,9 @@ pub fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, LaunchR
 ///
 /// # Errors
 /// When there is none, more than one, or it is another kind of file.
-pub fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, LaunchRefusal> {
-    let request = descriptors.pop().filter(|_| descriptors.is_empty()).ok_or(LaunchRefusal::BadRequestFile)?;
+pub(super) fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, LaunchRefusal> {
+    let request =
+        descriptors.pop().filter(|_| descriptors.is_empty()).ok_or(LaunchRefusal::BadRequestFile)?;
     match memfd::sealed_length(request.as_fd()) {
         Some(length) if length <= limits::SEALED_REQUEST_MAX => Ok(request),
         _ => Err(LaunchRefusal::BadRequestFile),
@@ -98,11 +103,8 @@ mod tests {
         let at = AskedLimits { memory_bytes: Some(2 << 30), ..AskedLimits::default() };
         assert_eq!(resolve(&profile, &at).unwrap().memory, 2 << 30);
         let above = AskedLimits { memory_bytes: Some((2 << 30) + 1), ..AskedLimits::default() };
-        let refusal = LaunchRefusal::AboveCeiling {
-            limit: LimitField::Memory,
-            value: (2 << 30) + 1,
-            ceiling: 2 << 30,
-        };
+        let refusal =
+            LaunchRefusal::AboveCeiling { limit: LimitField::Memory, value: (2 << 30) + 1, ceiling: 2 << 30 };
         assert_eq!(resolve(&profile, &above), Err(refusal));
         let zero = AskedLimits { wall_ms: Some(0), ..AskedLimits::default() };
         assert!(matches!(resolve(&profile, &zero), Err(LaunchRefusal::BelowFloor { value: 0, .. })));

@@ -96,8 +96,8 @@ impl Monitor {
         let go = self.go(&plan, &limits, stdin);
         match launch(&mut self.resources, Arc::clone(&plan), limits, id, stdin) {
             Ok(launched) => {
-                let ids = (id, connection, peer.uid);
-                let (job, server_ends) = Job::new(ids, plan, limits, launched, request, go);
+                let owner = (connection, peer.uid);
+                let (job, server_ends) = Job::new(owner, plan, limits, launched, request, go);
                 let launched = ToServer::Launched {
                     connection,
                     job: id,

@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 ///
 /// The sum of the processes' anonymous pages counts shared ones once for each; only when it is over
 /// `limit` are they told apart, which costs a walk through each one's page tables.
-pub fn memory(processes: &[i32], storage: &[OwnedFd], limit: u64) -> u64 {
+pub(super) fn memory(processes: &[i32], storage: &[OwnedFd], limit: u64) -> u64 {
     let files: u64 = storage.iter().map(stored).sum();
     let quick = files + processes.iter().map(|pid| anonymous(*pid)).sum::<u64>();
     if quick <= limit || processes.len() < 2 {
@@ -24,7 +24,8 @@ pub fn memory(processes: &[i32], storage: &[OwnedFd], limit: u64) -> u64 {
 
 /// Bytes in use on a tmpfs.
 fn stored(directory: &OwnedFd) -> u64 {
-    fstatvfs(directory.as_fd()).map_or(0, |stat| stat.blocks().saturating_sub(stat.blocks_free()) * stat.block_size())
+    fstatvfs(directory.as_fd())
+        .map_or(0, |stat| stat.blocks().saturating_sub(stat.blocks_free()) * stat.block_size())
 }
 
 /// Resident pages that belong to no file: second less third field of statm (proc_pid_statm(5)).
@@ -43,7 +44,7 @@ fn proportional(pid: i32) -> Option<u64> {
 }
 
 /// A process and all its descendants, for hosts without cgroup v2 (proc_tid_children(5)).
-pub fn tree(roots: &[&Process]) -> Vec<i32> {
+pub(super) fn tree(roots: &[&Process]) -> Vec<i32> {
     let mut found: Vec<i32> = roots.iter().map(|process| process.pid.as_raw()).collect();
     let mut next = 0;
     while next < found.len() {
@@ -58,14 +59,14 @@ pub fn tree(roots: &[&Process]) -> Vec<i32> {
 }
 
 /// Threads of the processes.
-pub fn threads(processes: &[i32]) -> u64 {
+pub(super) fn threads(processes: &[i32]) -> u64 {
     let of = |pid: &i32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count() as u64);
     processes.iter().map(of).sum()
 }
 
 /// Processor time of the processes and of those children of theirs that they have waited for,
 /// microseconds: fields 14 to 17 of stat (proc_pid_stat(5)).
-pub fn cpu_us(processes: &[i32]) -> u64 {
+pub(super) fn cpu_us(processes: &[i32]) -> u64 {
     const TICK_US: u64 = 10_000;
     let ticks = |pid: &i32| -> u64 {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -18,7 +18,9 @@ pub fn drop_bounding_set() -> Result<(), Fault> {
         match privilege::has_bounding(capability) {
             Err(Errno::EINVAL) => break,
             Ok(false) => {}
-            Ok(true) => privilege::drop_bounding(capability).about(format_args!("capability {capability}"))?,
+            Ok(true) => {
+                privilege::drop_bounding(capability).about(format_args!("capability {capability}"))?
+            }
             Err(errno) => return Err(errno.into()),
         }
         if privilege::has_bounding(capability)? {

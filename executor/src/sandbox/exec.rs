@@ -80,7 +80,8 @@ impl Program {
         let profile = &plan.profile;
         let user = plan.users.command.name();
         let entries = environment::build(&plan.home, user, &profile.shell, &profile.env, &request.env);
-        let string = |text: &str| CString::new(text).map_err(|_| Fault::new(Errno::EINVAL, "NUL in an argument"));
+        let string =
+            |text: &str| CString::new(text).map_err(|_| Fault::new(Errno::EINVAL, "NUL in an argument"));
         let name = request.argv.first().ok_or_else(|| Fault::new(Errno::EINVAL, "empty argv"))?;
         let search = entries.get("PATH").map_or("", String::as_str);
         let candidates = if name.contains('/') {
@@ -118,14 +119,18 @@ fn explain(path: &str, errno: Errno) -> Fault {
     match (errno, meta) {
         (_, Ok(meta)) if meta.is_dir() => Fault::new(Errno::EISDIR, format!("{path}: is a directory")),
         (Errno::ENOENT, Ok(_)) => match interpreter(path) {
-            Some(interpreter) => Fault::new(Errno::ENOEXEC, format!("{path}: its interpreter {interpreter} is missing")),
+            Some(interpreter) => {
+                Fault::new(Errno::ENOEXEC, format!("{path}: its interpreter {interpreter} is missing"))
+            }
             None => Fault::new(Errno::ENOEXEC, format!("{path}: its loader or interpreter is missing")),
         },
         (Errno::ENOENT, Err(_)) => Fault::new(errno, format!("{path}: not found")),
         (Errno::EACCES, Ok(meta)) if meta.permissions().mode() & 0o111 == 0 => {
             Fault::new(errno, format!("{path}: not executable (no execute permission)"))
         }
-        (Errno::EACCES, Ok(_)) => Fault::new(errno, format!("{path}: the profile does not let it be executed")),
+        (Errno::EACCES, Ok(_)) => {
+            Fault::new(errno, format!("{path}: the profile does not let it be executed"))
+        }
         (Errno::ENOEXEC, _) => Fault::new(errno, format!("{path}: neither a program nor a script with #!")),
         (Errno::E2BIG, _) => Fault::new(errno, "arguments and environment are too large"),
         _ => Fault::new(errno, path),

@@ -31,6 +31,15 @@ pub fn close_all_but(keep: &[RawFd]) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Closes everything but the named descriptors and the standard streams, for a process that keeps its log.
+///
+/// # Errors
+/// errno of close_range(2).
+pub fn close_all_but_standard(keep: &[RawFd]) -> Result<(), Fault> {
+    let all: Vec<RawFd> = keep.iter().copied().chain(0..=2).collect();
+    Ok(process::close_all_but(&all)?)
+}
+
 /// Standard streams of a command.
 #[derive(Debug)]
 pub struct Stdio {

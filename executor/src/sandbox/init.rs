@@ -3,7 +3,9 @@
 //! It runs under a uid of its own, so that the command can neither signal nor limit it.
 
 use super::{
-    Plan, caps, fds, ids, message::Report, plan, rlimits, root, seccomp,
+    Plan, caps, fds, ids,
+    message::Report,
+    plan, rlimits, root, seccomp,
     steps::{About, Fault, Step, walk},
 };
 use crate::sys::{process::exit_now, scm};
@@ -90,7 +92,11 @@ pub const STEPS: &[Step<InitContext>] = &[
             root::verify(template)
         },
     },
-    Step { name: "init_hostname", why: "needs the capability that goes next", run: |_| Ok(sethostname("cordon")?) },
+    Step {
+        name: "init_hostname",
+        why: "needs the capability that goes next",
+        run: |_| Ok(sethostname("cordon")?),
+    },
     Step {
         name: "init_join",
         why: "the command may join only a finished root, and only while init is still root: afterwards it \
@@ -105,9 +111,21 @@ pub const STEPS: &[Step<InitContext>] = &[
         why: "kill(0) crosses pid namespaces through a shared process group",
         run: |_| Ok(setsid().map(drop)?),
     },
-    Step { name: "init_rlimits", why: "while hard limits can be set", run: |_| rlimits::apply(&rlimits::init_limits()) },
-    Step { name: "init_bounding_set", why: "needs CAP_SETPCAP, so before the uid", run: |_| caps::drop_bounding_set() },
-    Step { name: "init_securebits", why: "needs CAP_SETPCAP, so before the uid", run: |_| caps::lock_securebits() },
+    Step {
+        name: "init_rlimits",
+        why: "while hard limits can be set",
+        run: |_| rlimits::apply(&rlimits::init_limits()),
+    },
+    Step {
+        name: "init_bounding_set",
+        why: "needs CAP_SETPCAP, so before the uid",
+        run: |_| caps::drop_bounding_set(),
+    },
+    Step {
+        name: "init_securebits",
+        why: "needs CAP_SETPCAP, so before the uid",
+        run: |_| caps::lock_securebits(),
+    },
     Step { name: "init_groups", why: "needs CAP_SETGID, so before the uid", run: |_| ids::drop_groups() },
     Step {
         name: "init_ids",
@@ -125,7 +143,11 @@ pub const STEPS: &[Step<InitContext>] = &[
         why: "after the uid, which clears the signal; then the check, as the monitor may have died before it",
         run: |c| die_with_monitor(c.alive.as_fd()),
     },
-    Step { name: "init_signals", why: "children that nobody waits for are reaped by the kernel", run: |_| signals() },
+    Step {
+        name: "init_signals",
+        why: "children that nobody waits for are reaped by the kernel",
+        run: |_| signals(),
+    },
     Step { name: "init_no_new_privs", why: "the filter needs it", run: |_| no_new_privs() },
     Step {
         name: "init_seccomp",
@@ -137,6 +159,7 @@ pub const STEPS: &[Step<InitContext>] = &[
 /// System calls that init makes after its lock-down.
 pub const SYSCALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_pause, "waits for ever"),
+    (libc::SYS_prctl, "reads back that the filter is in force"),
     (libc::SYS_sendmsg, "says ready"),
     (libc::SYS_close, "lets go of its pairs"),
     (libc::SYS_rt_sigreturn, "returns from a signal the kernel delivers"),
@@ -177,7 +200,11 @@ pub fn die_with_monitor(alive: BorrowedFd<'_>) -> Result<(), Fault> {
         return Err(Fault::mismatch("parent death signal", found, Signal::SIGKILL));
     }
     let mut fds = [PollFd::new(alive, PollFlags::POLLIN)];
-    if poll(&mut fds, PollTimeout::ZERO)? == 0 { Ok(()) } else { Err(Fault::new(Errno::ESRCH, "the monitor")) }
+    if poll(&mut fds, PollTimeout::ZERO)? == 0 {
+        Ok(())
+    } else {
+        Err(Fault::new(Errno::ESRCH, "the monitor"))
+    }
 }
 
 /// Ignored SIGCHLD makes the kernel reap (sigaction(2)); process 1 has no other signal to fear.

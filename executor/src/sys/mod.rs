@@ -4,7 +4,10 @@
 pub mod host;
 pub mod memfd;
 pub mod mount;
+pub mod prctl;
 pub mod privilege;
 pub mod process;
+#[cfg(test)]
+pub(crate) mod raw;
 pub mod scm;
 pub mod socket;

@@ -67,7 +67,8 @@ pub fn clone_tree(path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// errno of mount_setattr(2).
 pub fn set_attributes(tree: BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
-    let attr = libc::mount_attr { attr_set: attributes.0, attr_clr: 0, propagation: MS_PRIVATE, userns_fd: 0 };
+    let attr =
+        libc::mount_attr { attr_set: attributes.0, attr_clr: 0, propagation: MS_PRIVATE, userns_fd: 0 };
     let flags = AT_EMPTY_PATH | AT_RECURSIVE;
     // SAFETY: an empty terminated path and a structure of the given size, both outliving the call.
     let result = unsafe {
@@ -121,8 +122,9 @@ pub fn new_filesystem(
         let command = if value.is_some() { FSCONFIG_SET_STRING } else { FSCONFIG_SET_FLAG };
         let pointer = value.as_ref().map_or(std::ptr::null(), |v| v.as_ptr());
         // SAFETY: a terminated key and a terminated value, or none, which outlive the call.
-        let result =
-            unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key.as_ptr(), pointer, 0) };
+        let result = unsafe {
+            libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, key.as_ptr(), pointer, 0)
+        };
         Errno::result(result)?;
     }
     let none = std::ptr::null::<libc::c_char>();

@@ -45,14 +45,6 @@ pub fn securebits() -> Result<i32, Errno> {
     prctl(libc::PR_GET_SECUREBITS, 0)
 }
 
-/// The mode of the system-call filter: 0 none, 2 a filter (seccomp(2)).
-///
-/// # Errors
-/// `EINVAL` on a kernel without seccomp.
-pub fn seccomp_mode() -> Result<i32, Errno> {
-    prctl(libc::PR_GET_SECCOMP, 0)
-}
-
 /// Leaves the inherited session keyring for a new, empty, nameless one (keyctl_join_session_keyring(3)).
 ///
 /// # Errors

@@ -61,7 +61,10 @@ pub fn clone_process(options: CloneOptions<'_>) -> Result<Cloned, Errno> {
         pid => {
             // SAFETY: CLONE_PIDFD has just made this descriptor for the caller alone.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Cloned::Parent { pid: Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?), pidfd })
+            Ok(Cloned::Parent {
+                pid: Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?),
+                pidfd,
+            })
         }
     }
 }
@@ -87,7 +90,13 @@ pub fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     let number = signal as libc::c_int;
     // SAFETY: takes a descriptor, a number, no siginfo and no flags; touches no memory of ours.
     let result = unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, std::ptr::null::<libc::siginfo_t>(), 0)
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            number,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
     };
     Errno::result(result).map(drop)
 }

@@ -19,7 +19,8 @@ const GROUPS_MAX: usize = 65536;
 pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     let mut groups = vec![0_u32; 64];
     loop {
-        let mut length = libc::socklen_t::try_from(groups.len() * size_of::<u32>()).map_err(|_| Errno::E2BIG)?;
+        let mut length =
+            libc::socklen_t::try_from(groups.len() * size_of::<u32>()).map_err(|_| Errno::E2BIG)?;
         // SAFETY: the kernel writes at most `length` bytes to a buffer that has them, and the length it wrote
         // or needs to `length`.
         let result = unsafe {
@@ -59,5 +60,6 @@ pub fn bring_up_loopback() -> Result<(), Errno> {
     // SAFETY: the call above has filled in this member of the union.
     request.ifr_ifru.ifru_flags = unsafe { request.ifr_ifru.ifru_flags } | up;
     // SAFETY: SIOCSIFFLAGS only reads the structure.
-    Errno::result(unsafe { libc::ioctl(control.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }).map(drop)
+    Errno::result(unsafe { libc::ioctl(control.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) })
+        .map(drop)
 }

@@ -140,7 +140,8 @@ impl Leaf {
 
     fn counter(&self, file: &str, key: &str) -> u64 {
         let text = self.read(file).unwrap_or_default();
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
         value.unwrap_or(0)
     }
 }

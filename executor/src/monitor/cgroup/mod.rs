@@ -47,7 +47,8 @@ impl Cgroups {
             fs::metadata(&kill).about(kill.display()).map(drop)
         });
         if let Err(fault) = made {
-            let remedy = Some("let the executor write to its cgroup (systemd: Delegate=yes), kernel 5.14 or newer");
+            let remedy =
+                Some("let the executor write to its cgroup (systemd: Delegate=yes), kernel 5.14 or newer");
             return none(format!("{}: {}", fault.detail, fault.errno), remedy);
         }
         let limited = enabled.and_then(|()| write(&directory.join("cgroup.subtree_control"), &switch_on()));
@@ -125,7 +126,8 @@ fn switch_on() -> String {
 /// Whether every controller is named in a `cgroup.controllers` or `cgroup.subtree_control`.
 fn has_controllers(file: &Path) -> Result<(), Fault> {
     let text = fs::read_to_string(file).about(file.display())?;
-    let missing: Vec<_> = CONTROLLERS.into_iter().filter(|c| !text.split_whitespace().any(|w| w == *c)).collect();
+    let missing: Vec<_> =
+        CONTROLLERS.into_iter().filter(|c| !text.split_whitespace().any(|w| w == *c)).collect();
     if missing.is_empty() {
         return Ok(());
     }

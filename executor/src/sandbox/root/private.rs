@@ -68,7 +68,7 @@ pub fn mount_private(
 }
 
 /// A tmpfs of at most `size` bytes and one inode for each 4 KiB of them.
-fn storage(at: &PathBuf, size: u64, mode: &str, owner: Option<&Account>) -> Result<OwnedFd, Fault> {
+fn storage(at: &Path, size: u64, mode: &str, owner: Option<&Account>) -> Result<OwnedFd, Fault> {
     let (size, inodes) = (size.to_string(), (size / 4096).max(64).to_string());
     let (uid, gid) = owner.map_or((0, 0), |account| (account.uid(), account.gid()));
     let (uid, gid) = (uid.to_string(), gid.to_string());

@@ -53,8 +53,7 @@ const LINKS: [(&str, &str); 7] = [
     ("var/tmp", "/tmp"),
     ("var/run", "/run"),
 ];
-const READ_ONLY: Attributes =
-    Attributes::READ_ONLY.with(Attributes::NO_SUID).with(Attributes::NO_DEV);
+const READ_ONLY: Attributes = Attributes::READ_ONLY.with(Attributes::NO_SUID).with(Attributes::NO_DEV);
 const WRITABLE: Attributes = Attributes::NO_SUID.with(Attributes::NO_DEV);
 /// A device node on a mount with NO_DEV could not be opened.
 const DEVICE: Attributes = Attributes::NO_SUID.with(Attributes::NO_EXEC);
@@ -162,7 +161,8 @@ impl Template {
 
     /// Where a path lies in the template; its parents are made.
     fn inside(&self, path: &Path) -> Result<PathBuf, Fault> {
-        let relative = path.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, path.to_string_lossy()))?;
+        let relative =
+            path.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, path.to_string_lossy()))?;
         let inside = self.at.join(relative);
         let missing: Vec<_> = inside.ancestors().skip(1).take_while(|a| !a.exists()).collect();
         missing.iter().rev().try_for_each(|parent| make_directory(parent, 0o755))?;

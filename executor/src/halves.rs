@@ -1,0 +1,88 @@
+//! One root process becomes two: the monitor stays, the server gives everything up and is locked down.
+
+use crate::{
+    config::Config,
+    sandbox::{caps, fds, ids, init, rlimits, seccomp, steps::Fault},
+    server,
+    sys::process::{CloneOptions, Cloned, clone_process, exit_now},
+};
+use cordon_protocol::LayerReport;
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl,
+        resource::{Resource, getrlimit, setrlimit},
+        signal::Signal,
+        socket::{AddressFamily, SockFlag, SockType, socketpair},
+    },
+};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// The server half, as the monitor knows it.
+#[derive(Debug)]
+pub struct ServerHalf {
+    /// Names the process.
+    pub pidfd: OwnedFd,
+    /// The monitor's end of the link.
+    pub link: OwnedFd,
+}
+
+/// Descriptors that the server half closes at its start would otherwise be those of the listening socket.
+///
+/// # Errors
+/// errno of socketpair(2) or clone3(2).
+pub fn fork_server(config: &Config, layers: &[LayerReport]) -> Result<ServerHalf, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let (link, servers_link) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
+        Cloned::Parent { pidfd, .. } => Ok(ServerHalf { pidfd, link }),
+        Cloned::Child => {
+            drop(link);
+            exit_now(run_server(servers_link, config.clone(), layers.to_vec()))
+        }
+    }
+}
+
+/// The life of the server half; its exit status.
+fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> i32 {
+    if let Err(fault) = lock_down(&link, &config) {
+        crate::log!("server: cannot lock down: {}: {}", fault.detail, fault.errno.desc());
+        return 1;
+    }
+    match server::run(link, config, layers) {
+        Ok(()) => 0,
+        Err(error) => {
+            crate::log!("server: {error}");
+            1
+        }
+    }
+}
+
+/// In the order of a sandbox's lock-down, for the same reasons.
+fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
+    let filter_failed = |e: seccomp::FilterError| Fault::new(Errno::EINVAL, e.to_string());
+    let filter = seccomp::allow_list(server::lockdown::SYSCALLS).map_err(filter_failed)?;
+    fds::close_all_but_standard(&[link.as_raw_fd()])?;
+    crate::sys::process::reset_signals()?;
+    // A client that goes away is an error to handle, not a signal to die of.
+    crate::sys::process::ignore(Signal::SIGPIPE)?;
+    raise_open_files()?;
+    rlimits::apply(&[(Resource::RLIMIT_CORE, 1, 1)])?;
+    caps::drop_bounding_set()?;
+    caps::lock_securebits()?;
+    ids::drop_groups()?;
+    ids::become_account(&config.users.server)?;
+    caps::clear_all_sets()?;
+    init::not_dumpable()?;
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // The link tells whether the monitor died before that: the first read would show its end.
+    init::no_new_privs()?;
+    server::lockdown::restrict().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
+    seccomp::apply(&filter).map_err(filter_failed)
+}
+
+/// A connection and its pipes are four descriptors; the soft limit is often 1,024.
+pub fn raise_open_files() -> Result<(), Errno> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+}

@@ -1,0 +1,74 @@
+//! The listening socket: systemd's, or one of our own that only root and one group may connect to.
+
+use crate::sys::process::inherited;
+use nix::{
+    sys::stat::{Mode, umask},
+    unistd::{Gid, Uid, chown},
+};
+use std::{
+    fs, io,
+    os::unix::net::{UnixListener, UnixStream},
+    path::Path,
+};
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody answers on it.
+    #[error("socket {0}: another executor is listening there; stop it or choose another `socket`")]
+    InUse(String),
+    /// It could not be made.
+    #[error("socket {path}: cannot listen: {source}")]
+    Bind {
+        /// Path.
+        path: String,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+/// systemd's first descriptor when there is one (sd_listen_fds(3)), else a socket bound at `path`.
+///
+/// # Errors
+/// As [`ListenError`] says.
+pub fn listen(path: &Path, group: u32) -> Result<UnixListener, ListenError> {
+    let failed = |source| ListenError::Bind { path: path.display().to_string(), source };
+    let given = sd_notify::listen_fds().map_err(failed)?.next();
+    match given {
+        Some(fd) => Ok(UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?)),
+        None => bind(path, group).map_err(|error| match error {
+            BindError::InUse => ListenError::InUse(path.display().to_string()),
+            BindError::Failed(source) => failed(source),
+        }),
+    }
+}
+
+enum BindError {
+    InUse,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for BindError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn bind(path: &Path, group: u32) -> Result<UnixListener, BindError> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(BindError::InUse);
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    // Nobody may connect between bind and the change of group.
+    let before = umask(Mode::from_bits_truncate(0o777));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    let listener = bound?;
+    let owned = chown(path, Some(Uid::from_raw(0)), Some(Gid::from_raw(group)));
+    owned.map_err(io::Error::from)?;
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o660))?;
+    Ok(listener)
+}
