@@ -3,3 +3,4 @@
 
 pub mod memfd;
 pub mod scm;
+pub mod watched;
