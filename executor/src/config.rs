@@ -68,6 +68,12 @@ pub struct Account {
 }
 
 impl Account {
+    /// An account that need not exist, for unit tests.
+    #[cfg(test)]
+    pub(crate) fn of(name: &str, uid: u32, gid: u32) -> Self {
+        Self { name: name.to_owned(), uid, gid }
+    }
+
     /// Name.
     pub fn name(&self) -> &str {
         &self.name

@@ -2,8 +2,6 @@
 //!
 //! `--config FILE` names the configuration, `--probe` prints what this host enforces as JSON, `--steps` the
 //! steps of a launch with their reasons.
-#![allow(clippy::print_stdout, reason = "--probe, --steps and --help answer on standard output")]
-
 use cordon_executor::{
     config::Config,
     halves::{fork_server, raise_open_files},
@@ -22,6 +20,7 @@ use nix::{
 use std::{
     error::Error,
     fs::{self, DirBuilder, File},
+    io::Write as _,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -64,12 +63,10 @@ fn run() -> Result<(), Box<dyn Error>> {
             Some("--probe") => mode = Mode::Probe,
             Some("--steps") => mode = Mode::Steps,
             Some("--help") => {
-                println!("{USAGE}");
-                return Ok(());
+                return answer(USAGE);
             }
             Some("--version") => {
-                println!("cordon-executor {}", env!("CARGO_PKG_VERSION"));
-                return Ok(());
+                return answer(concat!("cordon-executor ", env!("CARGO_PKG_VERSION")));
             }
             _ => return Err(format!("unknown argument {}\n{USAGE}", argument.display()).into()),
         }
@@ -78,10 +75,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         Mode::Serve => serve(&config),
         Mode::Probe => probe(&config),
         Mode::Steps => {
-            for (name, why) in steps::all() {
-                println!("{name:20} {why}");
-            }
-            Ok(())
+            let lines: Vec<_> = steps::all().iter().map(|(name, why)| format!("{name:20} {why}")).collect();
+            answer(&lines.join("\n"))
         }
     }
 }
@@ -93,8 +88,12 @@ fn probe(config: &Path) -> Result<(), Box<dyn Error>> {
     let cgroups = Cgroups::establish(&config.state_dir.join("probe"));
     let host = Host::probe(&config, &cgroups);
     cgroups.close();
-    println!("{}", serde_json::to_string(&host.layers)?);
-    Ok(())
+    answer(&serde_json::to_string(&host.layers)?)
+}
+
+/// Prints a line; a reader that has gone away is told as an error.
+fn answer(text: &str) -> Result<(), Box<dyn Error>> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
 fn require_root() -> Result<(), Box<dyn Error>> {

@@ -33,24 +33,24 @@ use std::{
 
 /// What every launch uses of the monitor.
 #[derive(Debug)]
-pub struct Resources {
+pub(super) struct Resources {
     /// Leaves.
-    pub cgroups: Cgroups,
+    pub(super) cgroups: Cgroups,
     /// Network namespaces.
-    pub networks: Networks,
+    pub(super) networks: Networks,
     /// Read end of a pipe whose write end only the monitor has.
-    pub alive: OwnedFd,
+    pub(super) alive: OwnedFd,
     /// The monitor's own pid namespace, to return to.
-    pub pid_namespace: File,
+    pub(super) pid_namespace: File,
 }
 
 /// A process of a sandbox.
 #[derive(Debug)]
-pub struct Process {
+pub(super) struct Process {
     /// Its number on the host.
-    pub pid: Pid,
+    pub(super) pid: Pid,
     /// Names it even after the number is used again.
-    pub pidfd: OwnedFd,
+    pub(super) pidfd: OwnedFd,
 }
 
 /// One end of a pipe for the command, the other for the server.
@@ -62,7 +62,7 @@ struct Pipe {
 
 /// A launch under way: what is asked, and what has been made so far.
 #[derive(Debug)]
-pub struct Launch<'a> {
+pub(super) struct Launch<'a> {
     resources: &'a mut Resources,
     plan: Arc<Plan>,
     limits: Limits,
@@ -82,30 +82,30 @@ pub struct Launch<'a> {
 
 /// The leaves of a sandbox; none without cgroup v2.
 #[derive(Debug, Default)]
-pub struct Leaves {
+pub(super) struct Leaves {
     /// init's.
-    pub init: Option<Leaf>,
+    pub(super) init: Option<Leaf>,
     /// The command's.
-    pub command: Option<Leaf>,
+    pub(super) command: Option<Leaf>,
 }
 
 /// A sandbox whose processes lock themselves down.
 #[derive(Debug)]
-pub struct Launched {
+pub(super) struct Launched {
     /// The command's process.
-    pub command: Process,
+    pub(super) command: Process,
     /// Its init; none without namespaces.
-    pub init: Option<Process>,
+    pub(super) init: Option<Process>,
     /// The monitor's end of the pair with the command.
-    pub control: OwnedFd,
+    pub(super) control: OwnedFd,
     /// The monitor's end of the pair with init.
-    pub init_control: Option<OwnedFd>,
+    pub(super) init_control: Option<OwnedFd>,
     /// Leaves.
-    pub leaves: Leaves,
+    pub(super) leaves: Leaves,
     /// What the command gets once it is told to go: stdout, stderr, stdin.
-    pub command_ends: Vec<OwnedFd>,
+    pub(super) command_ends: Vec<OwnedFd>,
     /// What the server gets: stdout, stderr, stdin.
-    pub server_ends: Vec<OwnedFd>,
+    pub(super) server_ends: Vec<OwnedFd>,
 }
 
 /// Memory of init, bytes: page tables and the pages it writes of its copy of the monitor.
@@ -178,7 +178,7 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 ///
 /// # Errors
 /// The step that failed.
-pub fn launch(
+pub(super) fn launch(
     resources: &mut Resources,
     plan: Arc<Plan>,
     limits: Limits,

@@ -44,7 +44,8 @@ pub fn lock_securebits() -> Result<(), Fault> {
     }
 }
 
-/// Empties the four sets that a process holds; returns what is left in all five.
+/// Empties the four sets that a process holds; returns what is left in all five. Until then the uid means
+/// little: the securebits keep the sets through its change, and with them the right to change it back.
 ///
 /// # Errors
 /// What the crate says; anything left in a set.
@@ -64,5 +65,9 @@ pub fn clear_all_sets() -> Result<u64, Fault> {
             Err(_) => break,
         }
     }
-    if left == 0 { Ok(left) } else { Err(Fault::mismatch("capabilities", left, 0)) }
+    if left != 0 {
+        return Err(Fault::mismatch("capabilities", left, 0));
+    }
+    super::ids::check_no_way_back()?;
+    Ok(left)
 }

@@ -155,7 +155,7 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
     },
     Step {
         name: "capabilities",
-        why: "after the uid, which clears only some of the sets",
+        why: "after the uid, whose change they allow; the securebits keep them through it",
         run: |c| {
             c.held.capabilities = caps::clear_all_sets()?;
             Ok(())

@@ -2,7 +2,10 @@
 
 use super::steps::{About, Fault};
 use crate::config::Account;
-use nix::unistd::{Gid, Uid, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
+use nix::{
+    errno::Errno,
+    unistd::{Gid, Uid, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid},
+};
 
 /// Drops every supplementary group.
 ///
@@ -30,9 +33,18 @@ pub fn become_account(account: &Account) -> Result<(), Fault> {
     if [uids.real, uids.effective, uids.saved] != [uid; 3] {
         return Err(Fault::mismatch("uid", uids, uid));
     }
-    // The file-system ids follow the effective ones (setfsuid(2)); a way back to root must not exist.
-    if setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
-        return Err(Fault::mismatch("uid", "root again", uid));
-    }
+    // The file-system ids follow the effective ones (setfsuid(2)).
     Ok(())
+}
+
+/// Tries to become root again, which must fail; for after the capabilities are gone.
+///
+/// # Errors
+/// When it worked.
+pub fn check_no_way_back() -> Result<(), Fault> {
+    let root = Uid::from_raw(0);
+    match setresuid(root, root, root) {
+        Err(Errno::EPERM) => Ok(()),
+        other => Err(Fault::mismatch("becoming root again", other, Errno::EPERM)),
+    }
 }

@@ -134,7 +134,7 @@ pub const STEPS: &[Step<InitContext>] = &[
     },
     Step {
         name: "init_capabilities",
-        why: "after the uid, which clears only some of the sets",
+        why: "after the uid, whose change they allow; the securebits keep them through it",
         run: |_| caps::clear_all_sets().map(drop),
     },
     Step { name: "init_dumpable", why: "after the uid, which resets it", run: |_| not_dumpable() },

@@ -12,7 +12,10 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    sys::stat::{Mode, SFlag, mknod},
+};
 use std::path::Path;
 
 /// The newest ABI whose meaning is known here; newer kernels are used as if they had this one.
@@ -105,11 +108,12 @@ pub fn enforce(ruleset: RulesetCreated) -> Result<u8, Fault> {
     if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
         return Err(Fault::mismatch("landlock", status, "fully enforced"));
     }
-    // The kernel has no call that shows a domain: an act that no rule allows must fail by it. The root is
-    // read-only, which would say EROFS where Landlock says EACCES first.
-    match std::fs::File::options().write(true).create_new(true).open("/landlock-probe") {
-        Err(error) if error.raw_os_error() == Some(Errno::EACCES as i32) => {}
-        other => return Err(Fault::mismatch("landlock", other.map(|_| "created a file"), "refused")),
+    // The kernel has no call that shows a domain, so an act that no rule allows is tried. For a device node
+    // Landlock's EACCES comes before the EPERM of a missing capability.
+    let null = nix::sys::stat::makedev(1, 3);
+    match mknod("/tmp/landlock-probe", SFlag::S_IFCHR, Mode::empty(), null) {
+        Err(Errno::EACCES) => {}
+        other => return Err(Fault::mismatch("making a device", other, Errno::EACCES)),
     }
     u8::try_from(effective_abi()).map_err(|_| Errno::ERANGE.into())
 }

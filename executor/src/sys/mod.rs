@@ -11,3 +11,4 @@ pub mod process;
 pub(crate) mod raw;
 pub mod scm;
 pub mod socket;
+pub mod watched;

@@ -1,0 +1,306 @@
+//! A request to run something, checked: everything that a command could not be executed with is refused
+//! here, by the half without privilege, with the field's name. What the profile allows is decided again
+//! by the monitor.
+
+use super::refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile};
+use crate::{
+    config::Config,
+    monitor::link::{AskedLimits, LimitField},
+    profile::Profile,
+    sealed::SealedRequest,
+};
+use cordon_protocol::{Action, Bytes, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
+use std::{
+    collections::HashSet,
+    path::{Component, Path},
+};
+
+/// Longest form of a command in a list, characters.
+const DISPLAY_MAX: usize = 120;
+/// What execve(2) takes beside the bytes of each argument: a terminator and a pointer.
+const ENTRY_OVERHEAD: usize = 1 + 8;
+/// Directories that are the sandbox's own and lead out of any rule about paths.
+const NOT_FOR_WORK: [&str; 3] = ["/proc", "/dev", "/sys"];
+
+/// A request that can be launched.
+#[derive(Debug)]
+pub(super) struct CheckedRun<'a> {
+    /// The profile asked for.
+    pub(super) profile: &'a Profile,
+    /// What the command's process will read.
+    pub(super) sealed: SealedRequest,
+    /// Standard input is a pipe.
+    pub(super) stdin: bool,
+    /// Output goes out as it comes.
+    pub(super) stream: bool,
+    /// Limits asked for, inside the profile's bounds.
+    pub(super) limits: AskedLimits,
+    /// For lists: what was asked, shortened.
+    pub(super) display: String,
+}
+
+fn bad(field: &str, problem: impl std::fmt::Display, hint: impl Into<String>) -> Refusal {
+    refuse(RefusalCode::BadRequest, format!("{field}: {problem}"), hint)
+}
+
+/// Profiles of the configuration that the peer may use, by its bit set (see `ToServer::Connection`).
+pub(super) fn profiles_of(config: &Config, bits: u64) -> impl Iterator<Item = &Profile> {
+    config.profiles.values().take(64).enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, p)| p)
+}
+
+/// Checks a request of a peer that may use the profiles in `bits`.
+///
+/// # Errors
+/// The refusal for the client.
+pub(super) fn check<'a>(
+    request: RunRequest,
+    config: &'a Config,
+    bits: u64,
+) -> Result<CheckedRun<'a>, Refusal> {
+    let name = request.profile.as_deref().unwrap_or(limits::DEFAULT_PROFILE);
+    let available = || profiles_of(config, bits).map(|p| p.name.as_str()).collect::<Vec<_>>();
+    let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available()))?;
+    let limits = check_limits(request.limits, profile)?;
+    let display = match &request.action {
+        Action::Line(line) => shortened(line, DISPLAY_MAX),
+        Action::Argv(argv) => shortened(&argv.join(" "), DISPLAY_MAX),
+    };
+    let argv = argv_of(request.action, profile)?;
+    check_argv(&argv)?;
+    check_env(&request.env)?;
+    check_total(&argv, &request.env, profile)?;
+    if let Some(cwd) = &request.cwd {
+        check_cwd(cwd, config, profile)?;
+    }
+    let sealed = SealedRequest { argv, env: request.env, cwd: request.cwd };
+    Ok(CheckedRun { profile, sealed, stdin: request.stdin, stream: request.stream, limits, display })
+}
+
+/// Refused here so that nobody waits in the queue for a refusal.
+fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, Refusal> {
+    let asked = AskedLimits {
+        wall_ms: asked.wall_ms,
+        cpu_time_ms: asked.cpu_time_ms,
+        memory_bytes: asked.memory_bytes,
+        pids: asked.pids,
+        cpu_percent: asked.cpu_percent,
+        output_bytes: asked.output_bytes,
+        capture_bytes: asked.capture_bytes,
+    };
+    let outside = |field| asked.get(field).and_then(|value| limit_outside(profile, field, value));
+    match LimitField::ALL.into_iter().find_map(outside) {
+        Some(refusal) => Err(from_launch(refusal, profile)),
+        None => Ok(asked),
+    }
+}
+
+fn argv_of(action: Action, profile: &Profile) -> Result<Vec<String>, Refusal> {
+    match action {
+        Action::Argv(argv) => Ok(argv),
+        Action::Line(line) if line.is_empty() => Err(bad("command", "is empty", "name a command to run")),
+        Action::Line(line) => {
+            if line.contains('\0') {
+                return Err(bad("command", "has a NUL byte", "send binary data as standard input"));
+            }
+            Ok(vec![profile.shell.display().to_string(), "-c".to_owned(), line])
+        }
+    }
+}
+
+fn check_argv(argv: &[String]) -> Result<(), Refusal> {
+    match argv.first() {
+        None => return Err(bad("argv", "is empty", "name a program to run")),
+        Some(program) if program.is_empty() => {
+            return Err(bad("argv[0]", "is empty", "name a program to run"));
+        }
+        Some(_) => {}
+    }
+    for (index, argument) in argv.iter().enumerate() {
+        check_entry(&format!("argv[{index}]"), argument, argument.len() + 1)?;
+    }
+    Ok(())
+}
+
+/// One argument or environment entry of `length` bytes, terminator included.
+fn check_entry(field: &str, text: &str, length: usize) -> Result<(), Refusal> {
+    if text.contains('\0') {
+        return Err(bad(field, "has a NUL byte", "send binary data as standard input"));
+    }
+    if length > limits::ARGUMENT_MAX_BYTES {
+        let most = limits::ARGUMENT_MAX_BYTES;
+        let problem = format!("has {length} bytes with its terminator, the limit is {most}");
+        return Err(bad(field, problem, "send it as standard input or in a file of the workspace"));
+    }
+    Ok(())
+}
+
+fn check_env(env: &[(String, String)]) -> Result<(), Refusal> {
+    let mut seen = HashSet::new();
+    for (name, value) in env {
+        if name.is_empty() {
+            return Err(bad("env", "an entry has an empty name", "write each entry as NAME=VALUE"));
+        }
+        if name.contains(['=', '\0']) {
+            let problem = format!("{} is not a name: it has `=` or NUL in it", quoted(name));
+            return Err(bad("env", problem, "write each entry as NAME=VALUE"));
+        }
+        check_entry(&format!("env {}", quoted(name)), value, name.len() + value.len() + 2)?;
+        if !seen.insert(name) {
+            let problem = format!("{} is given twice", quoted(name));
+            return Err(bad("env", problem, "give each name once"));
+        }
+    }
+    Ok(())
+}
+
+/// Arguments and environment as execve(2) counts them.
+fn check_total(argv: &[String], env: &[(String, String)], profile: &Profile) -> Result<(), Refusal> {
+    let arguments: usize = argv.iter().map(|a| a.len() + ENTRY_OVERHEAD).sum();
+    let pair = |name: &String, value: &String| name.len() + 1 + value.len() + ENTRY_OVERHEAD;
+    let given: usize = env.iter().map(|(n, v)| pair(n, v)).sum();
+    let of_profile: usize = profile.env.iter().map(|(n, v)| pair(n, v)).sum();
+    let total = arguments + given + of_profile;
+    let most = limits::ARGUMENTS_MAX_BYTES;
+    if total <= most {
+        return Ok(());
+    }
+    let problem = format!("{total} bytes together with terminators and pointers, the limit is {most}");
+    let hint = "send large input as standard input or in a file of the workspace";
+    Err(bad("argv and env", problem, hint))
+}
+
+fn check_cwd(cwd: &str, config: &Config, profile: &Profile) -> Result<(), Refusal> {
+    let hint = "name a directory of the workspace, of /tmp or of the profile's paths, or leave it out";
+    let error = |problem: String| Err(bad("cwd", problem, hint));
+    if cwd.contains('\0') {
+        return error("has a NUL byte".to_owned());
+    }
+    if cwd.len() > limits::CWD_MAX_BYTES {
+        return error(format!(
+            "has {} bytes, the limit is {}",
+            cwd.len(),
+            Bytes(limits::CWD_MAX_BYTES as u64)
+        ));
+    }
+    let path = Path::new(cwd);
+    if !path.is_absolute() {
+        return error(format!("{} is not an absolute path", quoted(cwd)));
+    }
+    if path.components().any(|c| c == Component::ParentDir) {
+        return error(format!("{} has `..` in it", quoted(cwd)));
+    }
+    if let Some(own) = NOT_FOR_WORK.iter().find(|own| path.starts_with(own)) {
+        return error(format!("{} lies in {own}, which is never a place to work", quoted(cwd)));
+    }
+    let within = |paths: &[std::path::PathBuf]| paths.iter().any(|p| path.starts_with(p));
+    let inside = path == Path::new("/")
+        || path.starts_with(&config.home)
+        || path.starts_with("/tmp")
+        || within(&profile.read)
+        || within(&profile.write)
+        || within(&profile.execute);
+    if !inside || within(&profile.hide) {
+        return error(format!("{} is outside profile `{}`", quoted(cwd), profile.name));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixture::config, *};
+
+    fn run(argv: &[&str]) -> RunRequest {
+        RunRequest {
+            profile: None,
+            action: Action::Argv(argv.iter().map(|&a| a.to_owned()).collect()),
+            cwd: None,
+            env: vec![],
+            stdin: false,
+            stream: false,
+            limits: LimitRequest::default(),
+        }
+    }
+
+    fn refusal(request: RunRequest) -> Refusal {
+        check(request, &config(), u64::MAX).unwrap_err()
+    }
+
+    #[test]
+    fn a_line_goes_to_the_profiles_shell() {
+        let request = RunRequest { action: Action::Line("a | b".into()), ..run(&[]) };
+        let config = config();
+        let checked = check(request, &config, 0).unwrap();
+        assert_eq!(checked.sealed.argv, ["/bin/bash", "-c", "a | b"]);
+        assert_eq!(checked.display, "a | b");
+    }
+
+    #[test]
+    fn every_refusal_names_the_field_and_a_remedy() {
+        let env = |name: &str, value: &str| RunRequest {
+            env: vec![(name.into(), value.into()), ("OK".into(), "1".into())],
+            ..run(&["x"])
+        };
+        let cwd = |cwd: &str| RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
+        let long = "a".repeat(limits::ARGUMENT_MAX_BYTES);
+        for (request, expected) in [
+            (run(&[]), "argv: is empty"),
+            (run(&[""]), "argv[0]: is empty"),
+            (RunRequest { action: Action::Line(String::new()), ..run(&[]) }, "command: is empty"),
+            (RunRequest { action: Action::Line("a\0".into()), ..run(&[]) }, "command: has a NUL byte"),
+            (run(&["x", "a\0b"]), "argv[1]: has a NUL byte"),
+            (run(&["x", &long]), "argv[1]: has 131073 bytes with its terminator, the limit is 131072"),
+            (env("", "1"), "env: an entry has an empty name"),
+            (env("A=B", "1"), "env: `A=B` is not a name"),
+            (env("A\0", "1"), "env: `A\\u{0}` is not a name"),
+            (env("A", "\0"), "env `A`: has a NUL byte"),
+            (env("A", &long), "env `A`: has 131075 bytes"),
+            (env("OK", "2"), "env: `OK` is given twice"),
+            (cwd(""), "cwd: `` is not an absolute path"),
+            (cwd("work"), "cwd: `work` is not an absolute path"),
+            (cwd("/usr/../root"), "cwd: `/usr/../root` has `..`"),
+            (cwd("/proc/self/fd/3"), "cwd: `/proc/self/fd/3` lies in /proc"),
+            (cwd("//proc/self"), "cwd: `//proc/self` lies in /proc"),
+            (cwd("/dev/shm"), "lies in /dev"),
+            (cwd("/sys"), "lies in /sys"),
+            (cwd("/root"), "cwd: `/root` is outside profile `default`"),
+            (cwd("/usrlocal"), "outside profile"),
+            (cwd("/etc/cordon"), "outside profile"),
+            (cwd("/tmp\0"), "cwd: has a NUL byte"),
+            (cwd(&format!("/tmp/{}", "a".repeat(4091))), "cwd: has 4096 bytes"),
+        ] {
+            let refusal = refusal(request);
+            assert_eq!(refusal.code, RefusalCode::BadRequest, "{expected}");
+            assert!(refusal.message.contains(expected), "{} / {expected}", refusal.message);
+            assert!(refusal.hint.is_some());
+        }
+    }
+
+    #[test]
+    fn places_to_work_are_those_of_the_profile() {
+        for cwd in ["/", "/tmp", "/tmp/a/b", "/home/execuser", "/home/execuser/x", "/usr/./lib", "/etc"] {
+            let request = RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
+            assert!(check(request, &config(), 0).is_ok(), "{cwd}");
+        }
+    }
+
+    #[test]
+    fn the_sum_of_arguments_is_counted_as_the_kernel_does() {
+        // Each is 9 bytes more than its text.
+        let argument = "a".repeat(1015);
+        let fits = limits::ARGUMENTS_MAX_BYTES / 1024;
+        let request = |count| run(&vec![argument.as_str(); count]);
+        assert!(check(request(fits), &config(), 0).is_ok());
+        let refusal = refusal(request(fits + 1));
+        assert!(refusal.message.starts_with("argv and env: "), "{}", refusal.message);
+    }
+
+    #[test]
+    fn limits_and_profiles_are_refused_by_name() {
+        let limits = LimitRequest { pids: Some(u64::MAX), ..LimitRequest::default() };
+        let refused = refusal(RunRequest { limits, ..run(&["x"]) });
+        assert_eq!(refused.code, RefusalCode::LimitRefused);
+        let refused = refusal(RunRequest { profile: Some("none".into()), ..run(&["x"]) });
+        assert_eq!(refused.code, RefusalCode::UnknownProfile);
+        assert_eq!(refused.hint.as_deref(), Some("use one of: default, small"));
+    }
+}

@@ -1,0 +1,158 @@
+//! One client: hello, one request, its answer, the close.
+
+use super::{
+    Notice, Server,
+    check::profiles_of,
+    frames::Frames,
+    job,
+    jobs::parse_id,
+    refusal::{bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out},
+    socket::Socket,
+};
+use crate::monitor::link::{ConnectionId, ToMonitor};
+use cordon_protocol::{
+    Event, Refusal, RefusalCode, Request,
+    codec::{FrameError, decode_payload, encode_frame},
+    limits,
+};
+use std::{future::Future, os::fd::OwnedFd, rc::Rc};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, timeout_at},
+};
+
+/// Who is connected, as the monitor says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer {
+    /// Number of the connection.
+    pub(super) connection: ConnectionId,
+    /// The peer's uid.
+    pub(super) uid: u32,
+    /// Profiles it may use, a bit each.
+    pub(super) profiles: u64,
+}
+
+/// Serves one connection to its end and tells the monitor, once, that it is closed.
+pub(super) async fn serve(
+    server: Rc<Server>,
+    peer: Peer,
+    socket: OwnedFd,
+    mailbox: UnboundedReceiver<Notice>,
+) {
+    // A descriptor that cannot be watched is closed: there is no way to say more.
+    if let Ok(socket) = Socket::new(socket) {
+        converse(&server, peer, socket, mailbox).await;
+    }
+    server.mailboxes.borrow_mut().remove(&peer.connection);
+    server.send(ToMonitor::Closed(peer.connection)).await;
+}
+
+async fn converse(server: &Server, peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
+    let mut frames = Frames::new(limits::REQUEST_FRAME_MAX);
+    let answer = match opening(&socket, &mut frames).await {
+        Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request).await,
+        Ok(None) => return,
+        Err(refusal) => Err(refusal),
+    };
+    let event = match answer {
+        Ok(Some(event)) => event,
+        Ok(None) => return,
+        Err(refusal) => Event::Refused(refusal),
+    };
+    socket.finish(&last_frame(&event)).await;
+}
+
+/// The last event's bytes; where it is too large to be sent, a refusal that says so.
+fn last_frame(event: &Event) -> Vec<u8> {
+    let encode = |event: &Event| encode_frame(event, limits::EVENT_FRAME_MAX);
+    let too_large = |error: FrameError| {
+        let hint = "ask for less captured output (--capture), or stream it";
+        encode(&Event::Refused(refuse(RefusalCode::Internal, format!("the answer: {error}"), hint)))
+    };
+    // A refusal of two short lines always fits.
+    encode(event).or_else(too_large).unwrap_or_default()
+}
+
+/// The hello and the request; none when the client closed without one.
+async fn opening(socket: &Socket, frames: &mut Frames) -> Result<Option<Request>, Refusal> {
+    let deadline = Instant::now() + limits::HELLO_TIMEOUT;
+    let Some(payload) = within(deadline, "Hello", frames.next(socket)).await? else {
+        return Ok(None);
+    };
+    match decode_payload(&payload) {
+        Ok(Request::Hello(hello)) if hello.version == limits::PROTOCOL_VERSION => {}
+        Ok(Request::Hello(hello)) => return Err(bad_version(hello.version)),
+        Ok(other) => return Err(out_of_order(&other, "Hello")),
+        Err(error) => return Err(foreign_version(&payload).map_or_else(|| bad_frame(&error), bad_version)),
+    }
+    let Some(payload) = within(deadline, "request", frames.next(socket)).await? else {
+        return Ok(None);
+    };
+    decode_payload(&payload).map(Some).map_err(|error| bad_frame(&error))
+}
+
+/// The version in a hello whose other fields are not ours to understand; none when it is no such thing.
+fn foreign_version(payload: &[u8]) -> Option<u32> {
+    let (variant, rest) = payload.split_first_chunk::<4>()?;
+    let version = u32::from_le_bytes(*rest.first_chunk::<4>()?);
+    (*variant == [0; 4] && version != limits::PROTOCOL_VERSION).then_some(version)
+}
+
+/// A frame that arrives before the deadline. A connection that fails is one that has ended.
+async fn within(
+    deadline: Instant,
+    expected: &str,
+    frame: impl Future<Output = Result<Option<Vec<u8>>, FrameError>>,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    match timeout_at(deadline, frame).await {
+        Ok(Ok(payload)) => Ok(payload),
+        Ok(Err(FrameError::Io(_))) => Ok(None),
+        Ok(Err(error)) => Err(bad_frame(&error)),
+        Err(_) => Err(timed_out(expected)),
+    }
+}
+
+/// The last event for this request; none when there is nobody left to tell.
+async fn answer(
+    server: &Server,
+    peer: Peer,
+    socket: &Socket,
+    frames: Frames,
+    mut mailbox: UnboundedReceiver<Notice>,
+    request: Request,
+) -> Result<Option<Event>, Refusal> {
+    match request {
+        Request::Hello(_) | Request::Stdin(_) | Request::StdinEnd => Err(out_of_order(&request, "a request")),
+        _ if server.is_draining() => Err(shutting_down()),
+        Request::Run(run) => job::run(server, peer, socket, frames, mailbox, *run).await,
+        Request::Ps => Ok(Some(Event::Jobs(server.jobs.of(peer.uid)))),
+        Request::Kill { id } => kill(server, peer, &mut mailbox, id).await.map(Some),
+        Request::Profiles => {
+            let profiles = profiles_of(&server.config, peer.profiles).map(|p| p.info()).collect();
+            Ok(Some(Event::Profiles(profiles)))
+        }
+        Request::Doctor => Ok(Some(Event::Doctor(server.layers.clone()))),
+    }
+}
+
+async fn kill(
+    server: &Server,
+    peer: Peer,
+    mailbox: &mut UnboundedReceiver<Notice>,
+    id: String,
+) -> Result<Event, Refusal> {
+    let hint = "`cordon ps` lists your commands with their ids";
+    let Some(job) = parse_id(&id) else {
+        let message = format!("id: {} is not sixteen hexadecimal digits", quoted(&id));
+        return Err(refuse(RefusalCode::BadRequest, message, hint));
+    };
+    server.send(ToMonitor::KillJob { connection: peer.connection, job }).await;
+    match mailbox.recv().await {
+        Some(Notice::KillAnswer(true)) => Ok(Event::Killed { id }),
+        Some(Notice::KillAnswer(false)) => {
+            let message = format!("id: no command {} of this user is running", quoted(&id));
+            Err(refuse(RefusalCode::NotFound, message, hint))
+        }
+        _ => Err(internal("the monitor gave no answer")),
+    }
+}

@@ -1,0 +1,55 @@
+//! A configuration and an outcome for unit tests.
+
+use crate::{
+    config::{Account, Config, Require, Users},
+    monitor::link::{Outcome, OutcomeEnforced},
+    profile::{Profile, RawProfile},
+};
+use cordon_protocol::{CgroupMode, EndedBy, NamespaceName, NetworkMode};
+
+/// Profile `default`, and `small` with one command at once and one that waits.
+pub(super) fn config() -> Config {
+    let profile = |name: &str| Profile::from_raw(name, RawProfile::default(), 1).unwrap();
+    let small = Profile { concurrency: 1, queue: 1, ..profile("small") };
+    let account = |name: &str, id: u32| Account::of(name, id, id);
+    Config {
+        socket: "/run/cordon/executor.sock".into(),
+        state_dir: "/var/lib/cordon/executor".into(),
+        require: Require::Strict,
+        landlock_abi_min: 2,
+        users: Users {
+            command: account("execuser", 901),
+            server: account("cordon-exec", 902),
+            init: account("cordon-init", 903),
+            gateway: None,
+            group: 904,
+        },
+        home: "/home/execuser".into(),
+        profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
+    }
+}
+
+/// An outcome with everything in force and nothing used.
+pub(super) fn outcome(ended_by: EndedBy) -> Outcome {
+    Outcome {
+        ended_by,
+        exit_code: None,
+        signal: None,
+        step: None,
+        errno: 0,
+        detail: String::new(),
+        wall_us: 0,
+        cpu_us: 0,
+        peak_memory_bytes: None,
+        limits_hit: vec![],
+        enforced: OutcomeEnforced {
+            uid: 901,
+            cgroup: CgroupMode::V2,
+            landlock_abi: 6,
+            seccomp: true,
+            namespaces: vec![NamespaceName::Pid],
+            network: NetworkMode::None,
+            capabilities: 0,
+        },
+    }
+}

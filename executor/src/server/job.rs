@@ -1,0 +1,242 @@
+//! One command: a place in the queue, the launch, its streams, its end.
+//!
+//! While the command runs three things go on in the connection's one task: notices of the monitor are
+//! taken, what the client sends is passed on (and its close is seen), and output is read ([`Pump`]).
+
+use super::{
+    Launched, Notice, Server,
+    check::{CheckedRun, check},
+    connection::Peer,
+    frames::Frames,
+    jobs::Listed,
+    pump::{Pump, Stage},
+    queue::Place,
+    refusal::{bad_frame, from_launch, internal, out_of_order, queue_full, shutting_down},
+    report::{Asked, Streams, report},
+    socket::Socket,
+};
+use crate::{
+    monitor::link::{ConnectionId, Outcome, ToMonitor},
+    sys::memfd,
+};
+use cordon_protocol::{
+    Event, Refusal, Request, RunRequest,
+    codec::{FrameError, decode_payload},
+    limits,
+};
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::unix::pipe,
+    sync::{mpsc::UnboundedReceiver, watch},
+};
+
+/// Largest frame after the request: a piece of standard input with its variant and length, bytes.
+const INPUT_FRAME_MAX: usize = limits::CHUNK_MAX + 4 + 8;
+
+/// What the parts of a running command's task share.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    server: &'a Server,
+    connection: ConnectionId,
+    /// The client's socket.
+    pub(super) socket: &'a Socket,
+    cancelled: Cell<bool>,
+    violation: RefCell<Option<Refusal>>,
+}
+
+impl Run<'_> {
+    /// Ends the command, once.
+    pub(super) async fn cancel(&self) {
+        if !self.cancelled.replace(true) {
+            self.server.send(ToMonitor::Cancel(self.connection)).await;
+        }
+    }
+
+    /// Tells the monitor that there was more output than may be.
+    pub(super) async fn report_exceeded(&self) {
+        self.server.send(ToMonitor::OutputExceeded(self.connection)).await;
+    }
+
+    /// The client broke the protocol, or the streams could not be served: only the refusal is still sent.
+    pub(super) fn is_violated(&self) -> bool {
+        self.violation.borrow().is_some()
+    }
+}
+
+/// Runs a command and gives the last event: the report. None when the client left before the launch.
+pub(super) async fn run(
+    server: &Server,
+    peer: Peer,
+    socket: &Socket,
+    mut frames: Frames,
+    mut mailbox: UnboundedReceiver<Notice>,
+    request: RunRequest,
+) -> Result<Option<Event>, Refusal> {
+    let checked = check(request, &server.config, peer.profiles)?;
+    let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
+    let Some(place) = wait_for_place(server, peer, socket, &checked).await? else {
+        return Ok(None);
+    };
+    let launched = launch(server, peer, &mut mailbox, &listed, &checked).await?;
+    frames.set_limit(INPUT_FRAME_MAX);
+    let run = Run {
+        server,
+        connection: peer.connection,
+        socket,
+        cancelled: Cell::new(false),
+        violation: RefCell::new(None),
+    };
+    let job = launched.job;
+    let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, checked.stream).await;
+    server.send(ToMonitor::Drained(peer.connection)).await;
+    // The command is over; how long its client takes to read the report holds up nobody.
+    drop((place, listed));
+    if let Some(refusal) = run.violation.into_inner() {
+        return Err(refusal);
+    }
+    let asked = Asked { profile: checked.profile, limits: &checked.limits };
+    Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, asked)))))
+}
+
+/// A place in the queue; none when the client has left it.
+async fn wait_for_place(
+    server: &Server,
+    peer: Peer,
+    socket: &Socket,
+    checked: &CheckedRun<'_>,
+) -> Result<Option<Place>, Refusal> {
+    tokio::select! {
+        biased;
+        () = server.drained() => Err(shutting_down()),
+        place = server.queue.place(peer.uid, checked.profile) => {
+            place.map(Some).map_err(|full| queue_full(checked.profile, full))
+        }
+        () = socket.closed() => Ok(None),
+    }
+}
+
+/// Asks the monitor for the launch and waits for its answer, which does not wait for the sandbox.
+async fn launch(
+    server: &Server,
+    peer: Peer,
+    mailbox: &mut UnboundedReceiver<Notice>,
+    listed: &Listed<'_>,
+    checked: &CheckedRun<'_>,
+) -> Result<Launched, Refusal> {
+    let bytes = checked.sealed.encode().map_err(internal)?;
+    let sealed = memfd::sealed(&bytes).map_err(|e| internal(format!("memory file for the request: {e}")))?;
+    let launch = ToMonitor::Launch {
+        connection: peer.connection,
+        profile: checked.profile.name.clone(),
+        stdin: checked.stdin,
+        limits: checked.limits,
+    };
+    listed.set_launching();
+    server.send_with(launch, Some(sealed)).await;
+    match mailbox.recv().await {
+        Some(Notice::Launched(launched)) => {
+            listed.set_number(launched.job);
+            Ok(launched)
+        }
+        Some(Notice::LaunchRefused(refusal)) => Err(from_launch(refusal, checked.profile)),
+        _ => Err(internal("the monitor answered the launch with something else")),
+    }
+}
+
+impl Run<'_> {
+    /// From the launch to the end of the output.
+    async fn carry(
+        &self,
+        launched: Launched,
+        frames: Frames,
+        mailbox: &mut UnboundedReceiver<Notice>,
+        listed: &Listed<'_>,
+        stream: bool,
+    ) -> (Outcome, Streams) {
+        let stage = watch::Sender::new(Stage::Launching);
+        let mut pump = Pump::new(self, &launched, stream);
+        let input = launched.stdin.map(pipe::Sender::from_owned_fd).transpose();
+        let input = match (pump.open(launched.stdout, launched.stderr), input) {
+            (Ok(()), Ok(input)) => input,
+            (Err(error), _) | (_, Err(error)) => {
+                *self.violation.borrow_mut() = Some(internal(format!("pipes of the command: {error}")));
+                self.cancel().await;
+                None
+            }
+        };
+        let command =
+            async { tokio::join!(self.follow(mailbox, &stage, listed), pump.run(stage.subscribe())) };
+        tokio::select! {
+            biased;
+            ended = command => ended,
+            never = self.serve_client(frames, input) => match never {},
+        }
+    }
+
+    /// Takes the monitor's notices until the end.
+    async fn follow(
+        &self,
+        mailbox: &mut UnboundedReceiver<Notice>,
+        stage: &watch::Sender<Stage>,
+        listed: &Listed<'_>,
+    ) -> Outcome {
+        loop {
+            match mailbox.recv().await {
+                Some(Notice::Executed) => {
+                    listed.set_running();
+                    stage.send_replace(Stage::Executed);
+                }
+                Some(Notice::Ended(outcome)) => {
+                    let executed = *stage.borrow() == Stage::Executed;
+                    stage.send_replace(Stage::Ended { executed });
+                    return outcome;
+                }
+                // An answer to a question that this connection has not asked says nothing about it.
+                Some(Notice::Launched(_) | Notice::LaunchRefused(_) | Notice::KillAnswer(_)) => {}
+                // The box is only taken away with the process.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Passes standard input on, one frame at a time, and ends the command when the client closes or
+    /// breaks the protocol. Never ready: the command's end is seen elsewhere.
+    async fn serve_client(&self, mut frames: Frames, mut stdin: Option<pipe::Sender>) -> Infallible {
+        let mut more = stdin.is_some();
+        let violation = loop {
+            let payload = match frames.next(self.socket).await {
+                Ok(Some(payload)) => payload,
+                // A client that dies in the middle of a frame has left like any other.
+                Ok(None) | Err(FrameError::Io(_) | FrameError::Truncated) => break None,
+                Err(error) => break Some(bad_frame(&error)),
+            };
+            match decode_payload(&payload) {
+                Ok(Request::Stdin(data)) if more => {
+                    if let Some(pipe) = &mut stdin {
+                        tokio::select! {
+                            // A command that has closed its standard input does not miss the rest.
+                            written = pipe.write_all(&data) => if written.is_err() { stdin = None },
+                            () = self.socket.closed() => break None,
+                        }
+                    }
+                }
+                Ok(Request::StdinEnd) if more => (more, stdin) = (false, None),
+                Ok(other) => {
+                    let expected = if more { "Stdin or StdinEnd" } else { "nothing but the close" };
+                    break Some(out_of_order(&other, expected));
+                }
+                Err(error) => break Some(bad_frame(&error)),
+            }
+        };
+        if let Some(refusal) = violation {
+            *self.violation.borrow_mut() = Some(refusal);
+        }
+        drop(stdin);
+        self.cancel().await;
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,194 @@
+//! What a client is told when nothing is run: a code, what is wrong with which value, and the remedy.
+
+use super::queue::Full;
+use crate::{
+    monitor::link::{LaunchRefusal, LimitField},
+    profile::Profile,
+};
+use cordon_protocol::{Bytes, Refusal, RefusalCode, Request, codec::FrameError, limits};
+
+/// Longest piece of a client's text in a message, characters.
+const QUOTED_MAX: usize = 80;
+
+/// A refusal of this code.
+pub(super) fn refuse(code: RefusalCode, message: impl Into<String>, hint: impl Into<String>) -> Refusal {
+    Refusal { code, message: message.into(), hint: Some(hint.into()) }
+}
+
+/// A client's text for a message: one line, shortened, in quotes.
+pub(super) fn quoted(text: &str) -> String {
+    format!("`{}`", shortened(text, QUOTED_MAX))
+}
+
+/// Text on one line of at most `room` characters, control characters escaped.
+pub(super) fn shortened(text: &str, room: usize) -> String {
+    // Escaping makes characters longer, so only so many can be needed.
+    let visible = text.chars().take(room + 1).flat_map(|c| {
+        let escaped = c.is_control().then(|| c.escape_default());
+        escaped.into_iter().flatten().chain((!c.is_control()).then_some(c))
+    });
+    let mut shown: String = visible.collect();
+    if let Some((end, _)) = shown.char_indices().nth(room) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    shown
+}
+
+/// The name of a frame.
+fn frame_name(frame: &Request) -> &'static str {
+    match frame {
+        Request::Hello(_) => "Hello",
+        Request::Run(_) => "Run",
+        Request::Stdin(_) => "Stdin",
+        Request::StdinEnd => "StdinEnd",
+        Request::Ps => "Ps",
+        Request::Kill { .. } => "Kill",
+        Request::Profiles => "Profiles",
+        Request::Doctor => "Doctor",
+    }
+}
+
+/// A frame that is none.
+pub(super) fn bad_frame(error: &FrameError) -> Refusal {
+    let hint = match error {
+        FrameError::TooLarge { .. } => format!(
+            "a request takes {}, a piece of standard input {}; send large input as standard input, in pieces",
+            Bytes(limits::REQUEST_FRAME_MAX as u64),
+            Bytes(limits::CHUNK_MAX as u64)
+        ),
+        FrameError::Truncated => "send as many bytes as the frame's length says".to_owned(),
+        FrameError::Malformed(_) | FrameError::Io(_) => {
+            "a frame is a length and bincode, its text UTF-8, as docs/protocol.md says".to_owned()
+        }
+    };
+    refuse(RefusalCode::BadFrame, error.to_string(), hint)
+}
+
+/// A hello of another version.
+pub(super) fn bad_version(found: u32) -> Refusal {
+    let ours = limits::PROTOCOL_VERSION;
+    let message = format!("version: the client speaks version {found}, this executor version {ours}");
+    refuse(RefusalCode::BadVersion, message, "use client and executor of the same release")
+}
+
+/// A frame where another was due.
+pub(super) fn out_of_order(frame: &Request, expected: &str) -> Refusal {
+    let message = format!("frame {} is out of order: expected {expected}", frame_name(frame));
+    let hint =
+        "a connection carries Hello, one request and, after a Run with stdin, Stdin frames and one StdinEnd";
+    refuse(RefusalCode::OutOfOrder, message, hint)
+}
+
+/// Nothing came.
+pub(super) fn timed_out(expected: &str) -> Refusal {
+    let message =
+        format!("timeout: no {expected} within {} s of connecting", limits::HELLO_TIMEOUT.as_secs());
+    refuse(RefusalCode::Timeout, message, "connect when there is something to ask, and send it at once")
+}
+
+/// No more may wait.
+pub(super) fn queue_full(profile: &Profile, full: Full) -> Refusal {
+    let message = format!(
+        "profile `{}`: {} commands of this user run already and {} wait, which is all that may",
+        profile.name, full.concurrency, full.queue
+    );
+    let hint = format!("try again, or raise profiles.{0}.concurrency or profiles.{0}.queue", profile.name);
+    refuse(RefusalCode::Busy, message, hint)
+}
+
+/// The executor is ending.
+pub(super) fn shutting_down() -> Refusal {
+    let message = "the executor is shutting down and takes no more requests";
+    refuse(RefusalCode::ShuttingDown, message, "try again when it is back")
+}
+
+/// No such profile for this peer, who may use those of the names given.
+pub(super) fn unknown_profile(name: &str, available: &[&str]) -> Refusal {
+    let message = format!("profile: there is no profile {} for this user", quoted(name));
+    let hint = if available.is_empty() {
+        "no profile lists this user: add it to the `peers` of one".to_owned()
+    } else {
+        format!("use one of: {}", available.join(", "))
+    };
+    refuse(RefusalCode::UnknownProfile, message, hint)
+}
+
+/// Cordon's own failure.
+pub(super) fn internal(what: impl std::fmt::Display) -> Refusal {
+    refuse(RefusalCode::Internal, format!("internal failure: {what}"), "see the executor's log")
+}
+
+/// A limit that lies outside what the profile grants; none when it is granted.
+pub(super) fn limit_outside(profile: &Profile, limit: LimitField, value: u64) -> Option<LaunchRefusal> {
+    let (floor, ceiling) = (Profile::floor(limit), profile.limit(limit).ceiling);
+    if value > ceiling {
+        Some(LaunchRefusal::AboveCeiling { limit, value, ceiling })
+    } else if value < floor {
+        Some(LaunchRefusal::BelowFloor { limit, value, floor })
+    } else {
+        None
+    }
+}
+
+/// The monitor's refusal in words.
+pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal {
+    let name = &profile.name;
+    match refusal {
+        LaunchRefusal::OutOfOrder => internal("the monitor did not expect a launch"),
+        LaunchRefusal::UnknownProfile => unknown_profile(name, &[]),
+        LaunchRefusal::AboveCeiling { limit, value, ceiling } => {
+            let field = limit.name();
+            let message = format!(
+                "{field}: {} is above the ceiling of profile `{name}`, {}",
+                limit.show(value),
+                limit.show(ceiling)
+            );
+            let hint = format!("ask for less, or raise profiles.{name}.limits.{field}.ceiling");
+            refuse(RefusalCode::LimitRefused, message, hint)
+        }
+        LaunchRefusal::BelowFloor { limit, value, floor } => {
+            let message =
+                format!("{}: {} is below the least, {}", limit.name(), limit.show(value), limit.show(floor));
+            refuse(RefusalCode::LimitRefused, message, "ask for more, or leave it out for the default")
+        }
+        LaunchRefusal::BadRequestFile => internal("the monitor did not take the sealed request"),
+        LaunchRefusal::Busy { concurrency } => {
+            let message = format!(
+                "profile `{name}`: {concurrency} commands of this user run already, which is all that may"
+            );
+            refuse(RefusalCode::Busy, message, format!("try again, or raise profiles.{name}.concurrency"))
+        }
+        LaunchRefusal::ShuttingDown => shutting_down(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::RawProfile;
+
+    #[test]
+    fn a_clients_text_stays_on_one_line_and_short() {
+        assert_eq!(quoted("a\nb\u{1b}[31m"), "`a\\nb\\u{1b}[31m`");
+        assert_eq!(shortened("äöü", 3), "äöü");
+        assert_eq!(shortened("äöüx", 3), "äöü…");
+        assert_eq!(quoted(&"\0".repeat(1 << 20)).chars().count(), QUOTED_MAX + 3);
+    }
+
+    #[test]
+    fn a_refused_limit_names_limit_value_and_ceiling() {
+        let profile = Profile::from_raw("small", RawProfile::default(), 1).unwrap();
+        let refused = |limit, value| {
+            let refusal = from_launch(limit_outside(&profile, limit, value).unwrap(), &profile);
+            (refusal.code, refusal.message)
+        };
+        assert_eq!(
+            refused(LimitField::Memory, 3 << 30),
+            (RefusalCode::LimitRefused, "memory: 3G is above the ceiling of profile `small`, 2G".to_owned())
+        );
+        assert_eq!(refused(LimitField::Wall, 0).1, "wall: 0ms is below the least, 1ms");
+        assert!(refused(LimitField::Pids, u64::MAX).1.contains("18446744073709551615 is above"));
+        assert_eq!(limit_outside(&profile, LimitField::Memory, 2 << 30), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! The exit report: what the monitor saw and what the streams held, in the words of the contract.
+
+use super::{jobs::id_of, output::Kept, refusal::shortened};
+use crate::{
+    monitor::link::{AskedLimits, JobId, LimitField, Outcome},
+    profile::Profile,
+};
+use cordon_protocol::{Captured, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName};
+use nix::{errno::Errno, sys::signal::Signal};
+
+/// Longest text of a launch step in a hint, characters.
+const DETAIL_MAX: usize = 256;
+
+/// What became of the two streams.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// Standard output.
+    pub(super) stdout: Kept,
+    /// Standard error.
+    pub(super) stderr: Kept,
+    /// Output went out as events: the report has none.
+    pub(super) streamed: bool,
+    /// The output limit was exceeded.
+    pub(super) exceeded: bool,
+}
+
+/// What the hints need to know of the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// Profile it ran under.
+    pub(super) profile: &'a Profile,
+    /// Limits that differ from the profile's defaults.
+    pub(super) limits: &'a AskedLimits,
+}
+
+/// The report of an ended command.
+pub(super) fn report(job: JobId, outcome: Outcome, streams: Streams, asked: Asked<'_>) -> ExitReport {
+    let hint = hint(&outcome, asked);
+    let mut limits_hit = outcome.limits_hit;
+    if streams.exceeded && !limits_hit.contains(&LimitName::Output) {
+        limits_hit.push(LimitName::Output);
+    }
+    let text = |kept: Kept| {
+        if streams.streamed {
+            (None, Encoding::Utf8)
+        } else {
+            let captured = Captured::from_bytes(kept.bytes);
+            (Some(captured.text), captured.encoding)
+        }
+    };
+    let (stdout_bytes, stdout_truncated) = (streams.stdout.total, streams.stdout.truncated);
+    let (stderr_bytes, stderr_truncated) = (streams.stderr.total, streams.stderr.truncated);
+    let (stdout, stdout_encoding) = text(streams.stdout);
+    let (stderr, stderr_encoding) = text(streams.stderr);
+    let enforced = outcome.enforced;
+    ExitReport {
+        id: id_of(job),
+        ended_by: outcome.ended_by,
+        exit_code: outcome.exit_code,
+        signal: outcome.signal.map(signal_name),
+        step: outcome.step,
+        stdout,
+        stderr,
+        stdout_encoding,
+        stderr_encoding,
+        stdout_bytes,
+        stderr_bytes,
+        stdout_truncated,
+        stderr_truncated,
+        wall_ms: milliseconds(outcome.wall_us),
+        cpu_ms: milliseconds(outcome.cpu_us),
+        peak_memory_bytes: outcome.peak_memory_bytes,
+        limits_hit,
+        enforced: Enforced {
+            uid: enforced.uid,
+            cgroup: enforced.cgroup,
+            landlock_abi: enforced.landlock_abi,
+            seccomp: enforced.seccomp,
+            namespaces: enforced.namespaces,
+            network: enforced.network,
+            capabilities: capability_names(enforced.capabilities),
+        },
+        hint,
+    }
+}
+
+fn milliseconds(microseconds: u64) -> f64 {
+    std::time::Duration::from_micros(microseconds).as_secs_f64() * 1000.0
+}
+
+/// `SIGTERM`, or for real-time signals `SIGRTMIN+n` (signal(7)).
+fn signal_name(number: i32) -> String {
+    match Signal::try_from(number) {
+        Ok(signal) => signal.as_str().to_owned(),
+        Err(_) if number >= libc::SIGRTMIN() => format!("SIGRTMIN+{}", number - libc::SIGRTMIN()),
+        Err(_) => format!("SIG{number}"),
+    }
+}
+
+/// Names of the bits of a capability set; `CAP_n` for one that the crate does not know.
+fn capability_names(bits: u64) -> Vec<String> {
+    let known = caps::all();
+    let name = |bit: u8| {
+        let capability = known.iter().find(|c| c.index() == bit);
+        capability.map_or_else(|| format!("CAP_{bit}"), ToString::to_string)
+    };
+    (0..64u8).filter(|bit| bits >> bit & 1 == 1).map(name).collect()
+}
+
+fn hint(outcome: &Outcome, asked: Asked<'_>) -> Option<Hint> {
+    match outcome.ended_by {
+        EndedBy::LaunchFailed => Some(launch_hint(outcome, asked.profile)),
+        EndedBy::OutOfMemory => {
+            Some(limit_hint(asked, LimitField::Memory, "--memory", "all its processes together used up"))
+        }
+        EndedBy::WallTimeout => {
+            Some(limit_hint(asked, LimitField::Wall, "--timeout", "it did not end within"))
+        }
+        EndedBy::CpuTimeout => {
+            let (what, option) = ("all its processes together used up", "cpu_time_ms in the request");
+            Some(limit_hint(asked, LimitField::CpuTime, option, what))
+        }
+        EndedBy::OutputLimit => {
+            Some(limit_hint(asked, LimitField::Output, "--output", "both streams together went beyond"))
+        }
+        EndedBy::Exit | EndedBy::Signal if outcome.limits_hit.contains(&LimitName::Pids) => {
+            let what = "it wanted more processes and threads than";
+            Some(limit_hint(asked, LimitField::Pids, "--pids", what))
+        }
+        EndedBy::Exit | EndedBy::Signal | EndedBy::DiskLimit | EndedBy::Cancelled => None,
+    }
+}
+
+/// A limit with its value, and how to raise it.
+fn limit_hint(asked: Asked<'_>, field: LimitField, option: &str, what: &str) -> Hint {
+    let Asked { profile, limits } = asked;
+    let (name, range) = (field.name(), profile.limit(field));
+    let value = limits.get(field).or(range.default);
+    let shown = value.map_or_else(|| "the limit".to_owned(), |value| field.show(value));
+    let ceiling = field.show(range.ceiling);
+    let remedy = if value.is_some_and(|value| value >= range.ceiling) {
+        format!(
+            "that is the ceiling; raise profiles.{}.limits.{name}.ceiling, or make it need less",
+            profile.name
+        )
+    } else {
+        format!("raise it with {option}, up to {ceiling}")
+    };
+    Hint { layer: "limits".to_owned(), what: format!("{what} {shown} ({name})"), remedy }
+}
+
+/// The step that failed, on what and why, and what to do.
+fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
+    let step = outcome.step.as_deref().unwrap_or("launch");
+    let errno = Errno::from_raw(outcome.errno);
+    // The command's own process wrote it.
+    let detail = shortened(&outcome.detail, DETAIL_MAX);
+    let what = match (detail.is_empty(), outcome.errno) {
+        (true, 0) => format!("{step} failed"),
+        (false, 0) => format!("{step} failed: {detail}"),
+        (true, _) => format!("{step} failed: {}", errno.desc()),
+        (false, _) => format!("{step} failed: {detail}: {}", errno.desc()),
+    };
+    let paths = |list: &[std::path::PathBuf]| {
+        list.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let remedy = match (step, errno) {
+        ("exec", Errno::ENOENT) => {
+            "check the name, and PATH where it has no `/`; of a script also the interpreter in its first line"
+                .to_owned()
+        }
+        ("exec", Errno::EACCES) => format!(
+            "make it executable (chmod +x) and keep it where this profile executes: {}",
+            paths(&profile.execute)
+        ),
+        ("exec", Errno::EISDIR) => "name a program, not a directory".to_owned(),
+        ("exec", Errno::ENOEXEC) => {
+            "give a script a first line with its interpreter (`#!/bin/sh`); a binary must be for x86_64"
+                .to_owned()
+        }
+        ("exec", Errno::E2BIG) => {
+            "send large input as standard input or in a file of the workspace".to_owned()
+        }
+        ("chdir", Errno::ENOENT) => "make the directory first, or leave the working directory out".to_owned(),
+        ("chdir", Errno::ENOTDIR) => "name a directory, not a file".to_owned(),
+        ("chdir", Errno::EACCES) => {
+            "name a directory that the sandbox's user may enter, in the workspace for example".to_owned()
+        }
+        _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
+    };
+    Hint { layer: step.to_owned(), what, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::fixture::outcome, *};
+    use crate::profile::RawProfile;
+
+    fn streams() -> Streams {
+        let kept = Kept { bytes: vec![], total: 0, truncated: false };
+        Streams { stdout: kept.clone(), stderr: kept, streamed: false, exceeded: false }
+    }
+
+    fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
+        let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
+        report(7, outcome, streams(), Asked { profile: &profile, limits: &limits })
+    }
+
+    #[test]
+    fn signals_and_capabilities_have_their_names() {
+        assert_eq!(signal_name(15), "SIGTERM");
+        assert_eq!(signal_name(34), "SIGRTMIN+0");
+        assert_eq!(signal_name(64), "SIGRTMIN+30");
+        assert_eq!(capability_names(1 | 1 << 21 | 1 << 63), ["CAP_CHOWN", "CAP_SYS_ADMIN", "CAP_63"]);
+        assert!(capability_names(0).is_empty());
+    }
+
+    #[test]
+    fn numbers_and_streams_are_carried_over() {
+        let mut ended = outcome(EndedBy::Exit);
+        (ended.exit_code, ended.wall_us, ended.cpu_us) = (Some(3), 1500, 250);
+        let kept = Kept { bytes: b"\xff".to_vec(), total: 9, truncated: true };
+        let streams = Streams { stdout: kept, exceeded: true, ..streams() };
+        let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
+        let limits = AskedLimits::default();
+        let report = report(0xab, ended, streams, Asked { profile: &profile, limits: &limits });
+        assert_eq!((report.id.as_str(), report.exit_code), ("00000000000000ab", Some(3)));
+        assert_eq!((report.wall_ms, report.cpu_ms), (1.5, 0.25));
+        assert_eq!((report.stdout.as_deref(), report.stdout_encoding), (Some("/w=="), Encoding::Base64));
+        assert_eq!((report.stdout_bytes, report.stdout_truncated), (9, true));
+        assert_eq!(report.stderr.as_deref(), Some(""));
+        // The limit was exceeded, though the command ended by itself before it could be told.
+        assert_eq!((report.ended_by, report.limits_hit), (EndedBy::Exit, vec![LimitName::Output]));
+    }
+
+    #[test]
+    fn a_limit_that_ended_it_is_named_with_value_and_remedy() {
+        let asked = AskedLimits { memory_bytes: Some(64 << 20), ..AskedLimits::default() };
+        let hint = of(outcome(EndedBy::OutOfMemory), asked).hint.unwrap();
+        assert_eq!(hint.what, "all its processes together used up 64M (memory)");
+        assert_eq!(hint.remedy, "raise it with --memory, up to 2G");
+        let hint = of(outcome(EndedBy::WallTimeout), AskedLimits::default()).hint.unwrap();
+        assert_eq!(hint.what, "it did not end within 1m (wall)");
+        let asked = AskedLimits { output_bytes: Some(16 << 30), ..AskedLimits::default() };
+        let hint = of(outcome(EndedBy::OutputLimit), asked).hint.unwrap();
+        assert!(hint.remedy.contains("profiles.default.limits.output.ceiling"), "{}", hint.remedy);
+        assert_eq!(of(outcome(EndedBy::Exit), asked).hint, None);
+    }
+
+    #[test]
+    fn a_failed_launch_names_step_thing_and_cause() {
+        let failed = |step: &str, errno: Errno, detail: &str| {
+            let mut outcome = outcome(EndedBy::LaunchFailed);
+            outcome.step = Some(step.into());
+            (outcome.errno, outcome.detail) = (errno as i32, detail.into());
+            of(outcome, AskedLimits::default()).hint.unwrap()
+        };
+        let hint = failed("exec", Errno::ENOENT, "nonesuch");
+        assert_eq!(hint.what, "exec failed: nonesuch: No such file or directory");
+        assert!(hint.remedy.contains("PATH") && hint.layer == "exec");
+        assert!(failed("exec", Errno::EACCES, "/tmp/x").remedy.contains("/usr, /opt"));
+        assert!(failed("chdir", Errno::ENOTDIR, "/etc/passwd").remedy.contains("not a file"));
+        let hint = failed("mounts", Errno::EPERM, "a\nb");
+        assert_eq!(hint.what, "mounts failed: a\\nb: Operation not permitted");
+        assert!(hint.remedy.contains("cordon doctor"));
+    }
+}

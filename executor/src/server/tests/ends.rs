@@ -1,0 +1,197 @@
+//! How a command ends: closed and half-closed clients, held pipes, failed launches, a monitor that is gone.
+
+use super::*;
+use crate::monitor::link::LaunchRefusal;
+use cordon_protocol::RefusalCode;
+use std::time::Instant;
+
+#[test]
+fn a_client_that_leaves_ends_its_command() {
+    let monitor = Monitor::start();
+    let (client, command) = monitor.running(line("sleep 9"), 1);
+    drop(client.stream);
+    assert_eq!(monitor.hear(), ToMonitor::Cancel(command.connection));
+    monitor.hear_nothing();
+    monitor.exit(command);
+    assert_eq!(monitor.hear(), ToMonitor::Closed(client.connection));
+    monitor.hear_nothing();
+    monitor.stop();
+}
+
+#[test]
+fn a_client_that_leaves_while_output_is_stuck_ends_its_command() {
+    let monitor = Monitor::start();
+    let (client, mut command) = monitor.running(RunRequest { stream: true, ..line("yes") }, 1);
+    let connection = command.connection;
+    let writer = std::thread::spawn(move || {
+        command.stdout.write_all(&vec![b'y'; 4 << 20]).unwrap();
+        command
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    drop(client.stream);
+    assert_eq!(monitor.hear(), ToMonitor::Cancel(connection));
+    monitor.exit(writer.join().unwrap());
+    assert_eq!(monitor.hear(), ToMonitor::Closed(client.connection));
+    monitor.stop();
+}
+
+#[test]
+fn a_client_that_only_stops_sending_cancels_and_gets_the_report() {
+    let monitor = Monitor::start();
+    let (mut client, mut command) = monitor.running(line("sleep 9"), 1);
+    half_close(&client);
+    let connection = command.connection;
+    assert_eq!(monitor.hear(), ToMonitor::Cancel(connection));
+    command.stdout.write_all(b"so far").unwrap();
+    drop(command);
+    monitor.ended(connection, fixture::outcome(EndedBy::Cancelled));
+    assert_eq!(monitor.hear(), ToMonitor::Drained(connection));
+    client.started("0000000000000001");
+    let report = client.report();
+    assert_eq!((report.ended_by, report.stdout.as_deref()), (EndedBy::Cancelled, Some("so far")));
+    monitor.stop();
+}
+
+#[test]
+fn a_pipe_that_is_held_open_costs_the_grace_and_no_more() {
+    let monitor = Monitor::start();
+    for busy in [false, true] {
+        let (mut client, mut command) = monitor.running(line("sleep 9 &"), 1);
+        let connection = command.connection;
+        command.stdout.write_all(b"the tail").unwrap();
+        let since = Instant::now();
+        monitor.ended(connection, exited());
+        // A survivor that goes on writing gains nothing by it.
+        let mut held = command.stdout.try_clone().unwrap();
+        let survivor = std::thread::spawn(move || while busy && held.write_all(&[b'y'; 4096]).is_ok() {});
+        assert_eq!(monitor.hear(), ToMonitor::Drained(connection));
+        let took = since.elapsed();
+        assert!(took >= limits::DRAIN_GRACE && took < 10 * limits::DRAIN_GRACE, "{took:?}");
+        client.started("0000000000000001");
+        assert!(client.report().stdout.unwrap().starts_with("the tail"));
+        survivor.join().unwrap();
+        client.close(&monitor);
+    }
+    monitor.stop();
+}
+
+#[test]
+fn a_slow_client_loses_nothing_of_what_was_produced() {
+    let monitor = Monitor::start();
+    let (mut client, mut command) = monitor.running(RunRequest { stream: true, ..line("x") }, 1);
+    let connection = command.connection;
+    // More than the client's socket takes, so that a part is in the pipe at the end.
+    let written = std::thread::spawn(move || {
+        command.stdout.write_all(&vec![b'x'; 400_000]).unwrap();
+        command
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    client.started("0000000000000001");
+    let mut seen = 0;
+    while !written.is_finished() {
+        let Some(Event::Stdout(data)) = client.event() else { panic!("after {seen} bytes") };
+        seen += data.len();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The write end stays open, as with a survivor, and the client sleeps through the grace.
+    let command = written.join().unwrap();
+    monitor.ended(connection, exited());
+    std::thread::sleep(2 * limits::DRAIN_GRACE);
+    let report = loop {
+        match client.event() {
+            Some(Event::Stdout(data)) => seen += data.len(),
+            Some(Event::Exited(report)) => break report,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((seen, report.stdout_bytes), (400_000, 400_000));
+    drop(command);
+    monitor.stop();
+}
+
+#[test]
+fn a_failed_launch_never_starts() {
+    let monitor = Monitor::start();
+    let mut client = monitor.ask(&Request::Run(Box::new(RunRequest { stream: true, ..line("x") })));
+    let mut command = monitor.launch(3, 1000, 1000);
+    let connection = command.connection;
+    // Nothing that the launch itself wrote is taken for the command's.
+    command.stderr.write_all(b"noise").unwrap();
+    drop(command);
+    let mut outcome = fixture::outcome(EndedBy::LaunchFailed);
+    (outcome.step, outcome.errno, outcome.exit_code) = (Some("exec".into()), 2, Some(127));
+    outcome.detail = "nonesuch".into();
+    monitor.ended(connection, outcome);
+    assert_eq!(monitor.hear(), ToMonitor::Drained(connection));
+    let report = client.report();
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::LaunchFailed, Some(127)));
+    assert_eq!((report.step.as_deref(), report.id.as_str()), (Some("exec"), "0000000000000003"));
+    assert_eq!(report.hint.unwrap().what, "exec failed: nonesuch: No such file or directory");
+    monitor.stop();
+}
+
+#[test]
+fn what_the_monitor_refuses_is_told_in_words() {
+    let monitor = Monitor::start();
+    for (refusal, code, text) in [
+        (LaunchRefusal::Busy { concurrency: 3 }, RefusalCode::Busy, "3 commands of this user"),
+        (LaunchRefusal::UnknownProfile, RefusalCode::UnknownProfile, "no profile `default` for this user"),
+        (LaunchRefusal::ShuttingDown, RefusalCode::ShuttingDown, "shutting down"),
+        (LaunchRefusal::BadRequestFile, RefusalCode::Internal, "internal failure"),
+    ] {
+        let mut client = monitor.ask(&Request::Run(Box::new(line("x"))));
+        let ToMonitor::Launch { connection, .. } = monitor.hear() else { panic!("no launch") };
+        monitor.say(&ToServer::LaunchRefused { connection, refusal }, &[]);
+        let refused = client.refusal();
+        assert_eq!(refused.code, code);
+        assert!(refused.message.contains(text), "{}", refused.message);
+        client.close(&monitor);
+        monitor.hear_nothing();
+    }
+    monitor.stop();
+}
+
+#[test]
+fn a_bad_request_is_refused_before_anything_is_launched() {
+    let monitor = Monitor::start();
+    let request = RunRequest { cwd: Some("/proc/self/fd/3".into()), ..line("x") };
+    let mut client = monitor.ask(&Request::Run(Box::new(request)));
+    assert_eq!(client.refusal().code, RefusalCode::BadRequest);
+    client.close(&monitor);
+    monitor.hear_nothing();
+    monitor.stop();
+}
+
+#[test]
+fn a_large_report_reaches_a_client_that_writes_before_it_reads() {
+    let monitor = Monitor::start();
+    let mut client = monitor.ask(&Request::Run(Box::new(RunRequest { stdin: true, ..line("x") })));
+    let mut command = monitor.launch(1, 64 << 20, 4 << 20);
+    monitor.say(&ToServer::Executed(command.connection), &[]);
+    command.stdout.write_all(&vec![b'x'; 4 << 20]).unwrap();
+    monitor.exit(command);
+    for _ in 0..64 {
+        client.send(&Request::Stdin(vec![1; limits::CHUNK_MAX]));
+    }
+    client.started("0000000000000001");
+    assert_eq!(client.report().stdout.unwrap().len(), 4 << 20);
+    monitor.stop();
+}
+
+#[test]
+fn without_its_monitor_the_server_ends_at_once_whatever_runs() {
+    let monitor = Monitor::start();
+    let (mut client, command) = monitor.running(line("sleep 9"), 1);
+    client.started("0000000000000001");
+    monitor.stop();
+    assert_eq!(client.event(), None, "closed without a report");
+    drop(command);
+}
+
+#[test]
+fn a_monitor_that_breaks_the_link_is_left() {
+    let monitor = Monitor::start();
+    scm::send(monitor.link.as_fd(), &[0xff; MESSAGE_LEN], &[]).unwrap();
+    let error = monitor.server.join().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "server: link to the monitor failed: malformed link message");
+}

@@ -1,0 +1,1 @@
+//! lockdown tests
