@@ -1,6 +1,83 @@
 //! What the server half gives up beside its uid and its capabilities: files, network, system calls.
 //!
-//! Applied by the executor's start, before `run` and so before there is a runtime.
+//! The executor's start applies both before [`run`](super::run), so before there is a runtime: Landlock
+//! first, because loading the filter takes away the calls that Landlock needs.
 
-/// Placeholder
-pub const SYSCALLS: &[(libc::c_long, &str)] = &[];
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr,
+    RulesetError, RulesetStatus, Scope,
+};
+
+/// Newest Landlock ABI that is asked for; what an older kernel lacks is left out.
+const ABI_ASKED: ABI = ABI::V6;
+
+/// Why the server could not be restricted.
+#[derive(Debug, thiserror::Error)]
+#[error("lock-down of the server failed: landlock: {0}")]
+pub struct LockdownError(#[from] RulesetError);
+
+/// Takes from the calling thread, and all that come from it, every path, TCP, and signals and abstract
+/// sockets to others; sets no_new_privs. Gives the ABI in force, 0 on a kernel without Landlock: whether
+/// that will do is the caller's to say.
+///
+/// # Errors
+/// When the kernel has Landlock and refuses the rules.
+pub fn restrict() -> Result<u32, LockdownError> {
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI_ASKED))?
+        .handle_access(AccessNet::from_all(ABI_ASKED))?
+        .scope(Scope::from_all(ABI_ASKED))?
+        .create()?
+        .restrict_self()?;
+    Ok(match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } if status.ruleset != RulesetStatus::NotEnforced => {
+            u32::try_from(effective_abi.min(ABI_ASKED) as i32).unwrap_or(0)
+        }
+        _ => 0,
+    })
+}
+
+/// Every system call that the server makes, with what makes it. Anything else is a fault or an attack.
+pub const SYSCALLS: &[(libc::c_long, &str)] = &[
+    (libc::SYS_recvmsg, "messages and descriptors from the monitor"),
+    (libc::SYS_sendmsg, "messages and sealed requests to the monitor"),
+    (libc::SYS_recvfrom, "frames from clients"),
+    (libc::SYS_sendto, "events to clients"),
+    (libc::SYS_shutdown, "the end of a connection whose last event must arrive"),
+    (libc::SYS_read, "output of commands; the runtime's eventfd"),
+    (
+        libc::SYS_write,
+        "input of commands, the sealed request, the runtime's eventfd, the last words on stderr",
+    ),
+    (libc::SYS_close, "descriptors that are done with"),
+    (libc::SYS_fcntl, "non-blocking descriptors, seals of the request, size of a pipe"),
+    (libc::SYS_fstat, "whether a descriptor is a pipe (musl, newer glibc)"),
+    (libc::SYS_newfstatat, "the same (glibc 2.33 and later, with an empty path)"),
+    (libc::SYS_memfd_create, "the sealed request"),
+    (libc::SYS_epoll_create1, "the runtime"),
+    (libc::SYS_epoll_ctl, "the runtime: descriptors come and go"),
+    (libc::SYS_epoll_wait, "the runtime: waiting (glibc)"),
+    (libc::SYS_epoll_pwait, "the runtime: waiting (musl)"),
+    (libc::SYS_eventfd2, "the runtime: waking itself"),
+    (libc::SYS_clock_gettime, "time, where the vDSO has no clock"),
+    (libc::SYS_getrandom, "keys of hash tables, fairness of select"),
+    (libc::SYS_brk, "allocator: heap"),
+    (libc::SYS_mmap, "allocator: large blocks and new arenas"),
+    (libc::SYS_munmap, "allocator: the same, given back"),
+    (libc::SYS_mremap, "allocator: large blocks that grow"),
+    (libc::SYS_mprotect, "allocator: arenas that grow"),
+    (libc::SYS_madvise, "allocator: memory given back"),
+    (libc::SYS_futex, "locks of the runtime and the standard library"),
+    (libc::SYS_sched_yield, "locks that are waited for a moment"),
+    (libc::SYS_restart_syscall, "waiting that a stop and a continue have interrupted"),
+    (libc::SYS_rt_sigreturn, "return from a signal's handler"),
+    (libc::SYS_rt_sigprocmask, "abort: signal mask"),
+    (libc::SYS_rt_sigaction, "abort: default disposition"),
+    (libc::SYS_getpid, "abort: who"),
+    (libc::SYS_gettid, "abort: which thread"),
+    (libc::SYS_tgkill, "abort: SIGABRT to itself"),
+    (libc::SYS_sigaltstack, "exit: the standard library takes its signal stack down"),
+    (libc::SYS_exit, "the end of the thread"),
+    (libc::SYS_exit_group, "the end of the process"),
+];
