@@ -124,7 +124,11 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let (server, link) = server_half(&config, &host)?;
     let plans = monitor::prepare_plans(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
+    let speaks_to_test = server.is_none();
     let mut monitor = Monitor::new(plans, cgroups, listener, link, server)?;
+    if !speaks_to_test {
+        monitor.await_server()?;
+    }
     log!(
         "listening on {} (cgroup {:?}, landlock ABI {})",
         config.socket.display(),

@@ -176,6 +176,22 @@ impl Monitor {
         })
     }
 
+    /// Waits until the server half has locked itself down and answers.
+    ///
+    /// # Errors
+    /// It ended instead, or did not answer in time.
+    pub fn await_server(&mut self) -> Result<(), MonitorError> {
+        let late = || MonitorError::System("starting the server half", io::ErrorKind::TimedOut.into());
+        self.outbox.push(&ToServer::Ping, Vec::new());
+        self.outbox.flush(self.link.as_fd()).map_err(|_| MonitorError::ServerGone)?;
+        let timeout = PollTimeout::try_from(limits::LAUNCH_TIMEOUT).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(0) | Err(_) => Err(late()),
+            Ok(_) => self.take_messages(),
+        }
+    }
+
     /// Serves until told to end and everything has ended.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::sandbox::{Go, Plan, message::Held, steps::FailedStep};
 use cordon_protocol::{CgroupMode, EndedBy};
+use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
 use std::{os::fd::OwnedFd, sync::Arc};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
@@ -94,28 +95,23 @@ impl Monitor {
         let id = self.next_job;
         self.next_job += 1;
         let go = self.go(&plan, &limits, stdin);
+        let accepted = ToServer::Launched {
+            connection,
+            job: id,
+            output_bytes: limits.output,
+            capture_bytes: limits.capture,
+        };
         match launch(&mut self.resources, Arc::clone(&plan), limits, id, stdin) {
             Ok(launched) => {
                 let owner = (connection, peer.uid);
                 let (job, server_ends) = Job::new(owner, plan, limits, launched, request, go);
-                let launched = ToServer::Launched {
-                    connection,
-                    job: id,
-                    output_bytes: limits.output,
-                    capture_bytes: limits.capture,
-                };
-                self.outbox.push(&launched, server_ends);
+                self.outbox.push(&accepted, server_ends);
                 self.jobs.insert(id, job);
             }
             Err(failed) => {
-                // The number is told all the same: a report has an id.
-                let launched = ToServer::Launched {
-                    connection,
-                    job: id,
-                    output_bytes: limits.output,
-                    capture_bytes: limits.capture,
-                };
-                self.outbox.push(&launched, Vec::new());
+                let concurrency = plan.profile.concurrency;
+                let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
+                self.outbox.push(&accepted, pipes);
                 let outcome = failed_outcome(&plan, failed);
                 self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
             }
@@ -144,6 +140,12 @@ impl Monitor {
             processes: limits.pids + others + PROCESSES_ROOM,
         }
     }
+}
+
+/// Output and error of a command that never was: both at their end.
+fn ended_pipes() -> Result<Vec<OwnedFd>, Errno> {
+    let ended = || pipe2(OFlag::O_CLOEXEC).map(|(read, _write)| read);
+    Ok(vec![ended()?, ended()?])
 }
 
 /// The report of a launch that failed before there was a process.

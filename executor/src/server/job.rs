@@ -45,20 +45,24 @@ pub(super) struct Run<'a> {
     /// The client's socket.
     pub(super) socket: &'a Socket,
     cancelled: Cell<bool>,
+    /// The command has ended: there is nothing left that the monitor could end.
+    over: Cell<bool>,
     violation: RefCell<Option<Refusal>>,
 }
 
 impl Run<'_> {
     /// Ends the command, once.
     pub(super) async fn cancel(&self) {
-        if !self.cancelled.replace(true) {
+        if !self.over.get() && !self.cancelled.replace(true) {
             self.server.send(ToMonitor::Cancel(self.connection)).await;
         }
     }
 
     /// Tells the monitor that there was more output than may be.
     pub(super) async fn report_exceeded(&self) {
-        self.server.send(ToMonitor::OutputExceeded(self.connection)).await;
+        if !self.over.get() {
+            self.server.send(ToMonitor::OutputExceeded(self.connection)).await;
+        }
     }
 
     /// The client broke the protocol, or the streams could not be served: only the refusal is still sent.
@@ -88,6 +92,7 @@ pub(super) async fn run(
         connection: peer.connection,
         socket,
         cancelled: Cell::new(false),
+        over: Cell::new(false),
         violation: RefCell::new(None),
     };
     let job = launched.job;
@@ -191,6 +196,7 @@ impl Run<'_> {
                     stage.send_replace(Stage::Executed);
                 }
                 Some(Notice::Ended(outcome)) => {
+                    self.over.set(true);
                     let executed = *stage.borrow() == Stage::Executed;
                     stage.send_replace(Stage::Ended { executed });
                     return outcome;

@@ -40,7 +40,7 @@ pub fn restrict() -> Result<u32, LockdownError> {
 
 /// Every system call that the server makes, with what makes it. Anything else is a fault or an attack.
 pub const SYSCALLS: &[(libc::c_long, &str)] = &[
-    (libc::SYS_prctl, "reads back that the filter is in force"),
+    (libc::SYS_prctl, "reads back that this filter is in force"),
     (libc::SYS_recvmsg, "messages and descriptors from the monitor"),
     (libc::SYS_sendmsg, "messages and sealed requests to the monitor"),
     (libc::SYS_recvfrom, "frames from clients"),

@@ -136,7 +136,10 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal 
     let name = &profile.name;
     match refusal {
         LaunchRefusal::OutOfOrder => internal("the monitor did not expect a launch"),
-        LaunchRefusal::UnknownProfile => unknown_profile(name, &[]),
+        LaunchRefusal::UnknownProfile => Refusal {
+            hint: Some("`cordon profiles` lists those that this user may use".to_owned()),
+            ..unknown_profile(name, &[])
+        },
         LaunchRefusal::AboveCeiling { limit, value, ceiling } => {
             let field = limit.name();
             let message = format!(

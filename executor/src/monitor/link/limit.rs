@@ -88,7 +88,9 @@ impl AskedLimits {
 
     pub(super) fn write(&self, writer: &mut Writer) {
         for field in LimitField::ALL {
-            writer.optional(self.get(field));
+            // The largest number stands for none on the link: a request for it asks for one less, which is
+            // above every ceiling all the same.
+            writer.optional(self.get(field).map(|value| value.min(u64::MAX - 1)));
         }
     }
 

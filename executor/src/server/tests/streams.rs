@@ -106,9 +106,12 @@ fn beyond_the_output_limit_the_monitor_is_told_once_and_the_rest_is_counted() {
         let connection = command.connection;
         monitor.say(&ToServer::Executed(connection), &[]);
         client.started("0000000000000001");
+        // One after the other, so that which of them the limit cuts is known.
+        let read = || std::thread::sleep(Duration::from_millis(100));
         command.stdout.write_all(b"012345").unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        read();
         command.stderr.write_all(b"6789").unwrap();
+        read();
         monitor.hear_nothing();
         command.stderr.write_all(b"!").unwrap();
         assert_eq!(monitor.hear(), ToMonitor::OutputExceeded(connection));
