@@ -125,7 +125,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let plans = monitor::prepare_plans(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
-    let mut monitor = Monitor::new(plans, cgroups, listener, link, server)?;
+    let mut monitor = Monitor::new(plans, cgroups, listener, link, server, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }

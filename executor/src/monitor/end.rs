@@ -7,7 +7,7 @@ use super::{
     sample,
 };
 use crate::{
-    sandbox::message::Report,
+    sandbox::{message::Report, storage::Storage},
     sys::process::{Status, signal, try_wait},
 };
 use cordon_protocol::{CgroupMode, EndedBy, LimitName, limits};
@@ -137,8 +137,41 @@ impl Job {
         let _ = signal(self.command.pidfd.as_fd(), Signal::SIGKILL);
         match &self.leaves.command {
             Some(leaf) => drop(leaf.kill()),
-            // Without cgroups the end of init ends its pid namespace.
-            None => self.kill_init(),
+            // Without cgroups the end of init ends its pid namespace; without that, only the uid is left.
+            None if self.init.is_some() => self.kill_init(),
+            None => self.start_cleaner(),
+        }
+    }
+
+    /// Starts the process that deletes what the command left on the host and, where nothing else can, ends
+    /// what runs under its uid.
+    fn start_cleaner(&mut self) {
+        let Some(directories) = self.directories.as_ref().filter(|_| self.cleaner.is_none()) else { return };
+        if self.cleanings_left > 0 {
+            self.cleanings_left -= 1;
+            let alone = self.leaves.command.is_none();
+            self.cleaner = directories.start_cleaner(&self.plan.users.command, alone).ok();
+        }
+    }
+
+    /// Whether nothing of the command's is left on the host.
+    fn is_clean(&mut self) -> bool {
+        if let Some(cleaner) = &self.cleaner {
+            if try_wait(cleaner.as_fd()).is_none() {
+                return false;
+            }
+            self.cleaner = None;
+        }
+        match self.directories.as_ref().map(Storage::remove) {
+            None | Some(Ok(())) => true,
+            Some(Err(error)) if self.cleanings_left == 0 => {
+                crate::log!("files of an ended command are left until the next start: {error}");
+                true
+            }
+            Some(Err(_)) => {
+                self.start_cleaner();
+                false
+            }
         }
     }
 
@@ -231,6 +264,7 @@ impl Job {
             let _ = leaf.kill();
         }
         self.kill_init();
+        self.start_cleaner();
         self.storage.clear();
         self.stage = Stage::Dying;
         self.next_check = Instant::now();
@@ -238,7 +272,7 @@ impl Job {
 
     /// Whether everything is gone; tries to remove the leaves when nothing is left to reap.
     pub(super) fn is_gone(&mut self, now: Instant) -> bool {
-        if self.stage != Stage::Dying || !self.init_reaped {
+        if self.stage != Stage::Dying || !self.init_reaped || !self.is_clean() {
             self.next_check = self.next_check.max(now + SAMPLE_INTERVAL);
             return false;
         }

@@ -9,6 +9,7 @@ use crate::{
     sandbox::{
         Go, Plan,
         message::{Held, Report},
+        storage::Storage,
     },
     sys::{process::Status, scm},
 };
@@ -69,6 +70,9 @@ pub(super) struct Job {
     pub(super) next_check: Instant,
     pub(super) drain_until: Option<Instant>,
     pub(super) killed: Option<Instant>,
+    pub(super) directories: Option<Storage>,
+    pub(super) cleaner: Option<OwnedFd>,
+    pub(super) cleanings_left: u32,
 }
 
 /// What happened to a job that the monitor must tell the server.
@@ -79,6 +83,9 @@ pub(super) enum Progress {
     /// The program has been executed.
     Executed,
 }
+
+/// How often the deletion of a command's files is tried again; a process of its own uid may have ended it.
+const CLEANINGS: u32 = 10;
 
 impl Job {
     /// A job from a finished launch for `owner` (connection and the peer's uid), and the server's ends of its
@@ -121,6 +128,9 @@ impl Job {
             next_check: now,
             drain_until: None,
             killed: None,
+            directories: launched.storage,
+            cleaner: None,
+            cleanings_left: CLEANINGS,
         };
         (job, launched.server_ends)
     }
@@ -134,6 +144,7 @@ impl Job {
             watched.push(self.command.pidfd.as_fd());
         }
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
+        watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
         watched
     }
 

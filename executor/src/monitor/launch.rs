@@ -14,6 +14,7 @@ use crate::{
         init::{self, InitContext},
         message::Held,
         steps::{About, FailedStep, Fault, Step, walk},
+        storage::Storage,
     },
     sys::process::{CloneOptions, Cloned, clone_process},
 };
@@ -27,6 +28,7 @@ use nix::{
 use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     process::abort,
     sync::Arc,
 };
@@ -38,6 +40,8 @@ pub(super) struct Resources {
     pub(super) cgroups: Cgroups,
     /// Network namespaces.
     pub(super) networks: Networks,
+    /// Where commands have their files on a host without namespaces.
+    pub(super) storage: PathBuf,
     /// Read end of a pipe whose write end only the monitor has.
     pub(super) alive: OwnedFd,
     /// The monitor's own pid namespace, to return to.
@@ -72,6 +76,7 @@ pub(super) struct Launch<'a> {
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
     leaves: Leaves,
+    storage: Option<Storage>,
     network: Option<OwnedFd>,
     control: Option<(OwnedFd, OwnedFd)>,
     init_control: Option<(OwnedFd, OwnedFd)>,
@@ -102,6 +107,8 @@ pub(super) struct Launched {
     pub(super) init_control: Option<OwnedFd>,
     /// Leaves.
     pub(super) leaves: Leaves,
+    /// Its directories on the host; none with namespaces.
+    pub(super) storage: Option<Storage>,
     /// What the command gets once it is told to go: stdout, stderr, stdin.
     pub(super) command_ends: Vec<OwnedFd>,
     /// What the server gets: stdout, stderr, stdin.
@@ -135,6 +142,16 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
             run: |l| {
                 if l.plan.isolates_network() {
                     l.network = Some(l.resources.networks.lease().about("network namespace")?);
+                }
+                Ok(())
+            },
+        },
+        Step {
+            name: "storage",
+            why: "without namespaces the command's files lie on the host: its directories are there before it is",
+            run: |l| {
+                if !l.plan.host.namespaces {
+                    l.storage = Some(Storage::make(&l.resources.storage, l.job, &l.plan.users.command)?);
                 }
                 Ok(())
             },
@@ -195,6 +212,7 @@ pub(super) fn launch(
         stdout: None,
         stderr: None,
         leaves: Leaves::default(),
+        storage: None,
         network: None,
         control: None,
         init_control: None,
@@ -277,6 +295,7 @@ impl Launch<'_> {
         if let Some(init) = &init {
             setns(init, CloneFlags::CLONE_NEWPID).about("init's pid namespace")?;
         }
+        let place = self.storage.as_ref().map_or_else(|| self.plan.place(), Storage::place);
         let cgroup = self.leaves.command.as_ref().map(Leaf::directory);
         let cloned = clone_process(CloneOptions { namespaces: 0, cgroup });
         if matches!(cloned, Ok(Cloned::Child)) {
@@ -284,6 +303,7 @@ impl Launch<'_> {
             let sync = self.sync.take().map(|(command, _init)| command);
             command::run(CommandContext {
                 plan: Arc::clone(&self.plan),
+                place,
                 control: child_end(self.control.take()),
                 sync,
                 init,
@@ -327,6 +347,7 @@ impl Launch<'_> {
             control,
             init_control: self.init_control.take().map(|(monitor, _)| monitor),
             leaves: std::mem::take(&mut self.leaves),
+            storage: self.storage.take(),
             command_ends,
             server_ends,
         })
@@ -336,6 +357,10 @@ impl Launch<'_> {
     fn undo(&mut self) {
         for process in [&self.init, &self.command].into_iter().flatten() {
             kill_and_reap(process.pidfd.as_fd());
+        }
+        if let Some(storage) = &self.storage {
+            // Nothing has been in it.
+            let _ = storage.remove();
         }
         for leaf in [&self.leaves.init, &self.leaves.command].into_iter().flatten() {
             let _ = leaf.remove();

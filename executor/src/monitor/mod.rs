@@ -19,11 +19,11 @@ mod sample;
 use crate::{
     config::{Config, Require},
     host::Host,
-    sandbox::{Plan, init, root::Template, seccomp, steps::Fault},
+    sandbox::{Plan, init, root::Template, seccomp, steps::Fault, storage::Storage},
     sys::scm,
 };
 use cgroup::Cgroups;
-use cordon_protocol::{EndedBy, limits};
+use cordon_protocol::{CgroupMode, EndedBy, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
 use link::{JobId, MESSAGE_LEN, ToServer};
@@ -50,6 +50,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
     },
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -94,6 +95,8 @@ pub struct Monitor {
     _alive: OwnedFd,
 }
 
+/// Below the state directory: commands' files on a host without namespaces.
+const STORAGE: &str = "work";
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -114,6 +117,10 @@ pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<Strin
         std::fs::create_dir_all(&roots)
             .map_err(|e| MonitorError::System("making the directory of roots", e))?;
     }
+    let alone = host.cgroup == CgroupMode::None;
+    let swept = Storage::sweep(&config.state_dir.join(STORAGE), &config.users.command, alone);
+    let what = || "the directory of commands' files".to_owned();
+    swept.map_err(|fault| MonitorError::Prepare { what: what(), fault })?;
     let mut plans = BTreeMap::new();
     for (name, profile) in &config.profiles {
         let build = || Template::build(config, profile, roots.join(name));
@@ -147,6 +154,7 @@ impl Monitor {
         listener: UnixListener,
         link: OwnedFd,
         server: Option<OwnedFd>,
+        state_dir: &Path,
     ) -> Result<Self, MonitorError> {
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
@@ -161,6 +169,7 @@ impl Monitor {
                 cgroups,
                 networks: Networks::new().map_err(system("network namespace"))?,
                 alive,
+                storage: state_dir.join(STORAGE),
                 pid_namespace: File::open("/proc/self/ns/pid").map_err(system("pid namespace"))?,
             },
             listener: Some(listener),

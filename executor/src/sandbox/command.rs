@@ -3,7 +3,7 @@
 use super::{
     Go, Plan, caps, exec, fds, ids, init, landlock,
     message::{Held, Report},
-    plan::{self, GO_LEN},
+    plan::{self, GO_LEN, Place},
     rlimits, seccomp,
     steps::{About, Fault, Step, walk},
 };
@@ -33,6 +33,8 @@ use std::{
 pub struct CommandContext {
     /// The profile's plan.
     pub plan: Arc<Plan>,
+    /// Where it has its files.
+    pub place: Place,
     /// The command's end of its pair with the monitor.
     pub control: OwnedFd,
     /// The command's end of the pair with init; none without namespaces.
@@ -133,7 +135,7 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         name: "landlock_rules",
         why: "still root: the command may not be able to open every path that a rule names",
         run: |c| {
-            c.ruleset = landlock::prepare(&c.plan)?;
+            c.ruleset = landlock::prepare(&c.plan, &c.place)?;
             Ok(())
         },
     },
@@ -173,7 +175,7 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         why: "before the filter, which does not let a process read back as much",
         run: |c| {
             if let Some(ruleset) = c.ruleset.take() {
-                c.held.landlock_abi = landlock::enforce(ruleset)?;
+                c.held.landlock_abi = landlock::enforce(ruleset, &c.place)?;
             }
             Ok(())
         },
@@ -216,7 +218,7 @@ pub const START: &[Step<CommandContext>] = &[
         why: "as the command's user, so that a directory it may not enter is refused by the kernel",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
-            exec::enter_directory(&c.plan, request.cwd.as_deref())
+            exec::enter_directory(&c.plan, &c.place, request.cwd.as_deref())
         },
     },
     Step {
@@ -234,7 +236,7 @@ pub const START: &[Step<CommandContext>] = &[
         why: "the end of the list: the pair with the monitor closes on success",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
-            Err(exec::Program::new(&c.plan, request)?.execute())
+            Err(exec::Program::new(&c.plan, &c.place, request)?.execute())
         },
     },
 ];

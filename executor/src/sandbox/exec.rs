@@ -5,6 +5,7 @@
 
 use super::{
     Plan, environment,
+    plan::Place,
     steps::{About, Fault},
 };
 use crate::{sealed::SealedRequest, sys::memfd};
@@ -45,20 +46,20 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
 ///
 /// # Errors
 /// errno of chdir(2); `EACCES` when it lies elsewhere.
-pub fn enter_directory(plan: &Plan, asked: Option<&str>) -> Result<(), Fault> {
-    let path = asked.map_or(plan.home.as_path(), Path::new);
+pub fn enter_directory(plan: &Plan, place: &Place, asked: Option<&str>) -> Result<(), Fault> {
+    let path = asked.map_or(place.home.as_path(), Path::new);
     chdir(path).about(path.display())?;
     let here = getcwd().about(path.display())?;
-    if allowed_directory(plan, &here) {
+    if allowed_directory(plan, place, &here) {
         Ok(())
     } else {
         Err(Fault::new(Errno::EACCES, format!("{} is outside the profile", here.display())))
     }
 }
 
-fn allowed_directory(plan: &Plan, path: &Path) -> bool {
+fn allowed_directory(plan: &Plan, place: &Place, path: &Path) -> bool {
     let profile = &plan.profile;
-    let own = [plan.home.as_path(), Path::new("/tmp")];
+    let own = [place.home.as_path(), place.tmp.as_path()];
     let given = profile.read.iter().chain(&profile.write).chain(&profile.execute);
     path == Path::new("/") || given.map(PathBuf::as_path).chain(own).any(|base| path.starts_with(base))
 }
@@ -76,10 +77,10 @@ impl Program {
     ///
     /// # Errors
     /// An empty list, or a NUL that nothing should have let through.
-    pub fn new(plan: &Plan, request: &SealedRequest) -> Result<Self, Fault> {
+    pub fn new(plan: &Plan, place: &Place, request: &SealedRequest) -> Result<Self, Fault> {
         let profile = &plan.profile;
         let user = plan.users.command.name();
-        let entries = environment::build(&plan.home, user, &profile.shell, &profile.env, &request.env);
+        let entries = environment::build(place, user, &profile.shell, &profile.env, &request.env);
         let string =
             |text: &str| CString::new(text).map_err(|_| Fault::new(Errno::EINVAL, "NUL in an argument"));
         let name = request.argv.first().ok_or_else(|| Fault::new(Errno::EINVAL, "empty argv"))?;

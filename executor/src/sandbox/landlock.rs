@@ -4,6 +4,7 @@
 
 use super::{
     Plan,
+    plan::Place,
     steps::{About, Fault},
 };
 use crate::sys::privilege;
@@ -30,7 +31,7 @@ pub fn effective_abi() -> u32 {
 ///
 /// # Errors
 /// A path that cannot be opened, or an ABI below the floor.
-pub fn prepare(plan: &Plan) -> Result<Option<RulesetCreated>, Fault> {
+pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fault> {
     let number = effective_abi();
     if number < plan.landlock_floor {
         let text = format!("ABI {number} is below the configured least, {}", plan.landlock_floor);
@@ -40,7 +41,7 @@ pub fn prepare(plan: &Plan) -> Result<Option<RulesetCreated>, Fault> {
         return Ok(None);
     }
     let abi = ABI::from(i32::try_from(number).map_err(|_| Errno::ERANGE)?);
-    let rules = rules(plan, abi);
+    let rules = rules(plan, place, abi);
     let failed = |error: landlock::RulesetError| Fault::new(Errno::EINVAL, error.to_string());
     // Everything asked for below exists in `abi`, so that nothing may be left out silently.
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -48,9 +49,14 @@ pub fn prepare(plan: &Plan) -> Result<Option<RulesetCreated>, Fault> {
     if number >= ABI::V6 as u32 {
         ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).map_err(failed)?;
     }
-    if number >= ABI::V4 as u32 && plan.profile.network == NetworkMode::Host {
-        // Nothing of the host's ports may be taken over; connecting is what the mode is for.
-        ruleset = ruleset.handle_access(AccessNet::BindTcp).map_err(failed)?;
+    if number >= ABI::V4 as u32 && !plan.isolates_network() {
+        // Nothing of the host's ports may be taken over. Connecting is what the mode `host` is for; without
+        // a namespace that should be there, TCP at least goes nowhere.
+        let mut refused = BitFlags::from(AccessNet::BindTcp);
+        if plan.profile.network != NetworkMode::Host {
+            refused |= AccessNet::ConnectTcp;
+        }
+        ruleset = ruleset.handle_access(refused).map_err(failed)?;
     }
     let mut created = ruleset.create().map_err(failed)?;
     for (path, access) in rules {
@@ -66,25 +72,26 @@ pub fn prepare(plan: &Plan) -> Result<Option<RulesetCreated>, Fault> {
 
 type Rule = (std::path::PathBuf, BitFlags<AccessFs>);
 
-fn rules(plan: &Plan, abi: ABI) -> Vec<Rule> {
+fn rules(plan: &Plan, place: &Place, abi: ABI) -> Vec<Rule> {
     let profile = &plan.profile;
     let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     // What may be written may hold files, directories, links, pipes and sockets, never device nodes.
     let devices = BitFlags::from(AccessFs::MakeChar) | AccessFs::MakeBlock;
     let own = AccessFs::from_all(abi) & !devices & !io_control(abi);
-    let mut rules: Vec<Rule> = vec![
+    let mut rules: Vec<Rule> =
+        vec![("/proc".into(), read), ("/sys/devices/system/cpu".into(), read), (place.tmp.clone(), own)];
+    if plan.template.is_some() {
         // The root holds nothing but the allow-list: it may be listed everywhere.
-        ("/".into(), list),
-        ("/proc".into(), read),
-        ("/sys/devices/system/cpu".into(), read),
-        ("/dev/pts".into(), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | io_control(abi)),
-        ("/dev/shm".into(), own),
-        ("/tmp".into(), own),
+        rules.push(("/".into(), list));
+        rules.push(("/dev/shm".into(), own));
+        rules.push(("/dev/pts".into(), read | AccessFs::WriteFile | io_control(abi)));
         // The parent of the workspace: a rule on a mount point says nothing about what is mounted on it
         // later.
-        ("/home".into(), own),
-    ];
+        rules.push(("/home".into(), own));
+    } else {
+        rules.push((place.home.clone(), own));
+    }
     for device in ["null", "zero", "full", "random", "urandom", "tty"] {
         rules.push((Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile));
     }
@@ -103,7 +110,7 @@ fn io_control(abi: ABI) -> BitFlags<AccessFs> {
 ///
 /// # Errors
 /// Anything but full enforcement.
-pub fn enforce(ruleset: RulesetCreated) -> Result<u8, Fault> {
+pub fn enforce(ruleset: RulesetCreated, place: &Place) -> Result<u8, Fault> {
     let status = ruleset.restrict_self().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
     if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
         return Err(Fault::mismatch("landlock", status, "fully enforced"));
@@ -111,7 +118,7 @@ pub fn enforce(ruleset: RulesetCreated) -> Result<u8, Fault> {
     // The kernel has no call that shows a domain, so an act that no rule allows is tried. For a device node
     // Landlock's EACCES comes before the EPERM of a missing capability.
     let null = nix::sys::stat::makedev(1, 3);
-    match mknod("/tmp/landlock-probe", SFlag::S_IFCHR, Mode::empty(), null) {
+    match mknod(&place.tmp.join("landlock-probe"), SFlag::S_IFCHR, Mode::empty(), null) {
         Err(Errno::EACCES) => {}
         other => return Err(Fault::mismatch("making a device", other, Errno::EACCES)),
     }

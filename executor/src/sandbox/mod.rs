@@ -17,6 +17,7 @@ pub mod rlimits;
 pub mod root;
 pub mod seccomp;
 pub mod steps;
+pub mod storage;
 
 pub use plan::{Go, Plan};
 pub use steps::{Fault, Step};

@@ -33,10 +33,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Where commands have their files in a root of their own.
+    pub fn place(&self) -> Place {
+        Place { home: self.home.clone(), tmp: PathBuf::from("/tmp") }
+    }
+
     /// Whether the command gets a network namespace of its own.
     pub fn isolates_network(&self) -> bool {
         self.host.namespaces && self.profile.network != NetworkMode::Host
     }
+}
+
+/// Where a command has its workspace and its temporary files, as paths it sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The workspace, which is the home directory.
+    pub home: PathBuf,
+    /// Temporary files.
+    pub tmp: PathBuf,
 }
 
 /// The word to start, from the monitor to a waiting command; the sealed request and the ends of the pipes
