@@ -24,13 +24,13 @@ use std::{io, os::fd::OwnedFd, time::Duration};
 use tokio::{
     net::unix::pipe,
     sync::watch,
-    task::coop::consume_budget,
+    task::{coop::consume_budget, yield_now},
     time::{Instant, sleep},
 };
 
 /// Longest that something else than the command may go on producing after the command's end, where a
 /// client that reads slowly keeps the grace from passing.
-const DRAIN_MAX: Duration = Duration::from_secs(2);
+pub(super) const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How far the command is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,12 +148,11 @@ impl<'a> Pump<'a> {
                 ended = Some(Instant::now());
                 self.sending = Duration::ZERO;
             }
-            let grace = ended.map_or(DRAIN_GRACE, |since| self.grace_left(since.elapsed()));
+            let grace = ended.map_or(DRAIN_GRACE, |since| grace_left(since.elapsed(), self.sending));
             if grace.is_zero() {
                 self.sweep(&mut buffer).await;
                 break;
             }
-            consume_budget().await;
             let readable = tokio::select! {
                 _ = self.stdout.readable() => Some(Which::Stdout),
                 _ = self.stderr.readable() => Some(Which::Stderr),
@@ -164,16 +163,12 @@ impl<'a> Pump<'a> {
                 && let Some(read) = self.stream(which).read(&mut buffer)
             {
                 self.take(which, &buffer[..read]).await;
+                // A flood that is always ready must not keep the end of its own command from being
+                // seen, nor other clients waiting.
+                yield_now().await;
             }
         }
         self.finish()
-    }
-
-    /// What is left of the grace. Only time counts in which the pipes were waited for or read: a client
-    /// that reads slowly costs no output.
-    fn grace_left(&self, since_end: Duration) -> Duration {
-        let reading = since_end.saturating_sub(self.sending);
-        DRAIN_GRACE.saturating_sub(reading).min(DRAIN_MAX.saturating_sub(since_end))
     }
 
     /// The last read: what is in the pipes now still counts, what a survivor adds does not. The pipe is
@@ -254,5 +249,27 @@ impl<'a> Pump<'a> {
             streamed: self.streamed,
             exceeded: self.exceeded,
         }
+    }
+}
+
+/// What is left of the grace. Only time counts in which the pipes were waited for or read: a client that
+/// reads slowly costs no output.
+fn grace_left(since_end: Duration, sending: Duration) -> Duration {
+    let reading = since_end.saturating_sub(sending);
+    DRAIN_GRACE.saturating_sub(reading).min(DRAIN_MAX.saturating_sub(since_end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grace_does_not_count_a_slow_client_but_ends_all_the_same() {
+        let second = Duration::from_secs(1);
+        assert_eq!(grace_left(Duration::ZERO, Duration::ZERO), DRAIN_GRACE);
+        assert_eq!(grace_left(second, second), DRAIN_GRACE);
+        assert_eq!(grace_left(second, second - DRAIN_GRACE / 2), DRAIN_GRACE / 2);
+        assert_eq!(grace_left(second, second / 2), Duration::ZERO);
+        assert_eq!(grace_left(DRAIN_MAX, DRAIN_MAX), Duration::ZERO);
     }
 }

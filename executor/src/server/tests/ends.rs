@@ -1,8 +1,9 @@
 //! How a command ends: closed and half-closed clients, held pipes, failed launches, a monitor that is gone.
 
-use super::*;
+use super::{super::pump::DRAIN_MAX, *};
 use crate::monitor::link::LaunchRefusal;
 use cordon_protocol::RefusalCode;
+use nix::fcntl::{FcntlArg, fcntl};
 use std::time::Instant;
 
 #[test]
@@ -76,36 +77,31 @@ fn a_pipe_that_is_held_open_costs_the_grace_and_no_more() {
 }
 
 #[test]
-fn a_slow_client_loses_nothing_of_what_was_produced() {
+fn what_is_in_the_pipe_is_not_lost_to_a_client_that_sleeps_through_every_grace() {
     let monitor = Monitor::start();
     let (mut client, mut command) = monitor.running(RunRequest { stream: true, ..line("x") }, 1);
-    let connection = command.connection;
-    // More than the client's socket takes, so that a part is in the pipe at the end.
-    let written = std::thread::spawn(move || {
-        command.stdout.write_all(&vec![b'x'; 400_000]).unwrap();
-        command
-    });
-    std::thread::sleep(Duration::from_millis(50));
+    // A pipe that holds far more than the client's socket and a chunk.
+    fcntl(&command.stdout, FcntlArg::F_SETPIPE_SZ(1 << 20)).unwrap();
+    let total = 1_200_000;
+    command.stdout.write_all(&vec![b'x'; total]).unwrap();
     client.started("0000000000000001");
+    // The write end stays open, as with a survivor.
+    monitor.ended(command.connection, exited());
     let mut seen = 0;
-    while !written.is_finished() {
-        let Some(Event::Stdout(data)) = client.event() else { panic!("after {seen} bytes") };
-        seen += data.len();
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // The write end stays open, as with a survivor, and the client sleeps through the grace.
-    let command = written.join().unwrap();
-    monitor.ended(connection, exited());
-    std::thread::sleep(2 * limits::DRAIN_GRACE);
-    let report = loop {
+    for event in 0.. {
         match client.event() {
             Some(Event::Stdout(data)) => seen += data.len(),
-            Some(Event::Exited(report)) => break report,
+            Some(Event::Exited(report)) => {
+                assert_eq!((seen, report.stdout_bytes), (total, total as u64));
+                break;
+            }
             other => panic!("{other:?}"),
         }
-    };
-    assert_eq!((seen, report.stdout_bytes), (400_000, 400_000));
-    drop(command);
+        // By now the server knows of the end, and most is still in the pipe.
+        if event == 8 {
+            std::thread::sleep(DRAIN_MAX + Duration::from_millis(300));
+        }
+    }
     monitor.stop();
 }
 

@@ -210,10 +210,12 @@ fn input_that_was_not_announced_ends_the_command() {
         (with_stdin("x"), Request::Ps, RefusalCode::OutOfOrder, "frame Ps is out of order"),
         (with_stdin("x"), Request::Stdin(oversize), RefusalCode::BadFrame, "over the limit of 65548 bytes"),
     ] {
-        let (mut client, command) = monitor.running(request, 1);
+        let (mut client, mut command) = monitor.running(RunRequest { stream: true, ..request }, 1);
         client.started("0000000000000001");
         client.send(&frame);
         assert_eq!(monitor.hear(), ToMonitor::Cancel(command.connection));
+        // What it still says is for nobody.
+        command.stdout.write_all(b"late").unwrap();
         monitor.exit(command);
         let refusal = client.refusal();
         assert_eq!(refusal.code, code);
