@@ -18,6 +18,9 @@ pub struct Host {
     pub landlock_abi: u32,
     /// How limits are held.
     pub cgroup: CgroupMode,
+    /// Two commands at once could reach one another: there is neither a pid namespace nor a signal scope, or
+    /// nothing but the uid tells whose a process is.
+    pub one_at_a_time: bool,
     /// What each probe found, for `doctor`.
     pub layers: Vec<LayerReport>,
 }
@@ -47,7 +50,10 @@ impl Host {
             landlock_layer(landlock_abi, config.landlock_abi_min),
             seccomp_layer(),
         ];
-        Self { namespaces, landlock_abi, cgroup: cgroups.mode(), layers }
+        let cgroup = cgroups.mode();
+        let one_at_a_time =
+            !namespaces && (landlock_abi < landlock::SIGNAL_SCOPE_ABI || cgroup == CgroupMode::None);
+        Self { namespaces, landlock_abi, cgroup, one_at_a_time, layers }
     }
 
     /// Refuses a host that lacks a layer, when the configuration says so.

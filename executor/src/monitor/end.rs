@@ -33,11 +33,16 @@ impl Job {
     fn processes(&self) -> Vec<i32> {
         match &self.leaves.command {
             Some(leaf) => leaf.processes(),
-            None => {
-                let roots: Vec<_> = [Some(&self.command), self.init.as_ref()].into_iter().flatten().collect();
-                let init = self.init.as_ref().map(|init| init.pid.as_raw());
-                sample::tree(&roots).into_iter().filter(|pid| Some(*pid) != init).collect()
-            }
+            None => match &self.init {
+                Some(init) => {
+                    let roots = vec![self.command.pid.as_raw(), init.pid.as_raw()];
+                    sample::tree(roots).into_iter().filter(|pid| *pid != init.pid.as_raw()).collect()
+                }
+                None => {
+                    // The command itself is among them; nothing else runs at the same time.
+                    sample::tree(sample::adopted(self.plan.users.command.uid()))
+                }
+            },
         }
     }
 

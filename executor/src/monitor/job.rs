@@ -14,7 +14,7 @@ use crate::{
     sys::{process::Status, scm},
 };
 use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
-use nix::errno::Errno;
+use nix::{errno::Errno, unistd::Pid};
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -146,6 +146,12 @@ impl Job {
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
         watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
         watched
+    }
+
+    /// Whether the process is one that the job itself reaps.
+    pub(super) fn owns(&self, pid: Pid) -> bool {
+        let init = self.init.as_ref().map(|init| init.pid);
+        pid == self.command.pid || Some(pid) == init
     }
 
     /// Whether the command's process is still there.

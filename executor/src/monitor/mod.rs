@@ -20,7 +20,10 @@ use crate::{
     config::{Config, Require},
     host::Host,
     sandbox::{Plan, init, root::Template, seccomp, steps::Fault, storage::Storage},
-    sys::scm,
+    sys::{
+        process::{ended_child, reap},
+        scm,
+    },
 };
 use cgroup::Cgroups;
 use cordon_protocol::{CgroupMode, EndedBy, limits};
@@ -35,10 +38,11 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, unshare},
     sys::{
+        prctl::set_child_subreaper,
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
     },
-    unistd::pipe2,
+    unistd::{Pid, pipe2},
 };
 use outbox::Outbox;
 use peers::{Connections, Peer};
@@ -91,6 +95,8 @@ pub struct Monitor {
     jobs: BTreeMap<JobId, Job>,
     next_job: JobId,
     stopping: Option<Instant>,
+    /// What commands leave behind becomes this process's own: there are no pid namespaces.
+    adopts: bool,
     /// Kept open so that the sandboxes' read ends do not see its end.
     _alive: OwnedFd,
 }
@@ -159,7 +165,12 @@ impl Monitor {
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
-        let mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        let mut mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        let adopts = plans.values().any(|plan| !plan.host.namespaces);
+        if adopts {
+            set_child_subreaper(true).map_err(errno("subreaper"))?;
+            mask.add(Signal::SIGCHLD);
+        }
         mask.thread_block().map_err(errno("sigprocmask"))?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         listener.set_nonblocking(true).map_err(system("listening socket"))?;
@@ -181,6 +192,7 @@ impl Monitor {
             jobs: BTreeMap::new(),
             next_job: first_job().map_err(system("/dev/urandom"))?,
             stopping: None,
+            adopts,
             _alive: held,
         })
     }
@@ -220,6 +232,7 @@ impl Monitor {
             self.take_signals();
             self.take_messages()?;
             self.accept();
+            self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
             for id in ids {
                 self.attend(id);
@@ -281,6 +294,9 @@ impl Monitor {
     fn take_signals(&mut self) {
         while let Ok(Some(info)) = self.signals.read_signal() {
             let number = i32::try_from(info.ssi_signo).unwrap_or(0);
+            if number == Signal::SIGCHLD as i32 {
+                continue;
+            }
             if number == Signal::SIGHUP as i32 {
                 crate::log!("SIGHUP: the configuration is read at start only; restart to change it");
                 continue;
@@ -291,6 +307,15 @@ impl Monitor {
                 self.listener = None;
                 self.outbox.push(&ToServer::Drain, Vec::new());
             }
+        }
+    }
+
+    /// Reaps what commands have left behind on a host without pid namespaces. A job's own processes are
+    /// reaped by it.
+    fn reap_adopted(&mut self) {
+        let adopted = |pid: &Pid| self.adopts && !self.jobs.values().any(|job| job.owns(*pid));
+        while let Some(pid) = ended_child().filter(adopted) {
+            reap(pid);
         }
     }
 

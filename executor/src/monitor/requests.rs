@@ -121,9 +121,9 @@ impl Monitor {
 
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
         let live = self.jobs.values().filter(|job| job.is_live());
-        // Without a pid namespace commands of one uid could reach one another.
-        let alone = !plan.host.namespaces;
-        let count = live.filter(|job| alone || job.peer_uid == peer.uid).count();
+        let alone = plan.host.one_at_a_time;
+        let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
+        let count = live.filter(|job| alone || same(job)).count();
         let concurrency = if alone { 1 } else { plan.profile.concurrency };
         if count >= concurrency as usize { Err(LaunchRefusal::Busy { concurrency }) } else { Ok(()) }
     }

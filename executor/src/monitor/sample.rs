@@ -1,10 +1,12 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
-use super::launch::Process;
 use nix::sys::statvfs::fstatvfs;
 use std::{
     fs,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 const PAGE: u64 = 4096;
@@ -43,9 +45,8 @@ fn proportional(pid: i32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// A process and all its descendants, for hosts without cgroup v2 (proc_tid_children(5)).
-pub(super) fn tree(roots: &[&Process]) -> Vec<i32> {
-    let mut found: Vec<i32> = roots.iter().map(|process| process.pid.as_raw()).collect();
+/// The processes and all their descendants, for hosts without cgroup v2 (proc_tid_children(5)).
+pub(super) fn tree(mut found: Vec<i32>) -> Vec<i32> {
     let mut next = 0;
     while next < found.len() {
         let tasks = fs::read_dir(format!("/proc/{}/task", found[next]));
@@ -56,6 +57,15 @@ pub(super) fn tree(roots: &[&Process]) -> Vec<i32> {
         next += 1;
     }
     found
+}
+
+/// Children of the monitor that run under this uid: on a host without pid namespaces what a command has
+/// left behind becomes the monitor's (PR_SET_CHILD_SUBREAPER, prctl(2)).
+pub(super) fn adopted(uid: u32) -> Vec<i32> {
+    let own = std::process::id();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+    let of_uid = |pid: &i32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == uid);
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(of_uid).collect()
 }
 
 /// Threads of the processes.

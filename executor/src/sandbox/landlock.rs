@@ -22,6 +22,9 @@ use std::path::Path;
 /// The newest ABI whose meaning is known here; newer kernels are used as if they had this one.
 pub const KNOWN_ABI: ABI = ABI::V7;
 
+/// The first ABI that keeps signals and abstract sockets inside.
+pub const SIGNAL_SCOPE_ABI: u32 = ABI::V6 as u32;
+
 /// The ABI that will be in force: the kernel's, as far as it is known here.
 pub fn effective_abi() -> u32 {
     u32::try_from(privilege::landlock_abi()).unwrap_or(0).min(KNOWN_ABI as u32)
@@ -46,7 +49,7 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
     // Everything asked for below exists in `abi`, so that nothing may be left out silently.
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     ruleset = ruleset.handle_access(AccessFs::from_all(abi)).map_err(failed)?;
-    if number >= ABI::V6 as u32 {
+    if number >= SIGNAL_SCOPE_ABI {
         ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).map_err(failed)?;
     }
     if number >= ABI::V4 as u32 && !plan.isolates_network() {

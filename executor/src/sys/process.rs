@@ -148,6 +148,25 @@ fn wait_with(pidfd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Option<Status>
     Ok(Some(if info.si_code == libc::CLD_EXITED { Status::Exited(value) } else { Status::Killed(value) }))
 }
 
+/// A child that has ended and was not reaped yet; it stays so.
+pub fn ended_child() -> Option<Pid> {
+    // SAFETY: siginfo_t is plain old data for which all zeros is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel writes to a structure that outlives the call.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    Errno::result(result).ok()?;
+    // SAFETY: waitid(2) fills in this field, or leaves it 0 when nothing has ended.
+    let pid = unsafe { info.si_pid() };
+    (pid != 0).then(|| Pid::from_raw(pid))
+}
+
+/// Reaps the child of that number, which has ended.
+pub fn reap(pid: Pid) {
+    // SAFETY: takes numbers and a null pointer, for which the kernel writes nothing.
+    unsafe { libc::waitpid(pid.as_raw(), std::ptr::null_mut(), libc::WNOHANG) };
+}
+
 /// Ignores a signal from now on.
 ///
 /// # Errors
