@@ -5,6 +5,7 @@ mod exit_status;
 mod failure;
 mod output;
 mod sibling;
+mod signals;
 mod stdio;
 
 use clap::{Parser, error::ErrorKind};

@@ -7,6 +7,7 @@ mod kill;
 mod profiles;
 mod ps;
 pub(crate) mod run;
+mod up;
 
 use crate::{exit_status, failure::Failure};
 use std::path::Path;
@@ -27,8 +28,13 @@ pub(crate) enum Command {
     Profiles(profiles::Args),
     /// Show what this host enforces, layer by layer
     Doctor(doctor::Args),
+    /// Start executor and gateway in the foreground and send one command the whole way (root)
+    Up(up::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Become one of the daemons (used by `cordon up`)
+    #[command(hide = true)]
+    LaunchDaemon(up::launcher::Args),
 }
 
 impl Command {
@@ -40,7 +46,9 @@ impl Command {
             Self::Kill(args) => kill::execute(&args, socket),
             Self::Profiles(args) => profiles::execute(&args, socket),
             Self::Doctor(args) => doctor::execute(&args, socket),
+            Self::Up(args) => up::execute(&args),
             Self::Completions(args) => completions::execute(&args),
+            Self::LaunchDaemon(args) => up::launcher::execute(&args),
         }
     }
 
