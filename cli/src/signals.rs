@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Takes these signals, to be called before any thread is started: threads inherit what is blocked.
-    /// (std gives child processes an empty mask.)
+    /// So do child processes, which have to undo it.
     pub(crate) fn take(signals: &[Signal]) -> io::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
         set.thread_block()?;

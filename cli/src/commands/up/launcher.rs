@@ -3,7 +3,7 @@
 //!
 //! It runs between fork and the daemon's own code, so what must be true from the daemon's first
 //! instruction on is made true here, in this order:
-//! 1. nothing that we inherited from the shell stays open;
+//! 1. nothing that we inherited from the shell stays open, and no signal that `cordon up` blocks stays blocked;
 //! 2. the listeners, which came as 0 and 1, go where systemd's protocol wants them (sd_listen_fds(3));
 //! 3. a session of its own: Ctrl-C reaches `cordon up` alone, and there is no terminal to take over;
 //! 4. the program is opened while we are root: a build below a 0700 home cannot be traversed by another user;
@@ -11,7 +11,10 @@
 
 use crate::failure::Failure;
 use nix::{
-    sys::{prctl::set_pdeathsig, signal::Signal},
+    sys::{
+        prctl::set_pdeathsig,
+        signal::{SigSet, Signal},
+    },
     unistd::{self, User, dup, dup2_stdin, dup2_stdout, fexecve, getppid, setgid, setgroups, setsid, setuid},
 };
 use std::{
@@ -51,6 +54,7 @@ pub(crate) struct Args {
 pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
     let step = |what: &'static str| move |e: io::Error| Failure::new(what, e, NEXT);
     close_inherited().map_err(step("closing inherited descriptors"))?;
+    SigSet::empty().thread_set_mask().map_err(|e| step("unblocking signals")(e.into()))?;
     if args.listeners {
         hand_over(&[io::stdin().as_fd(), io::stdout().as_fd()]).map_err(step("handing listeners over"))?;
     }

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = limits::GATEWAY_PORT)]
     port: u16,
     /// Remove what earlier runs made: sockets, token, state and users
-    #[arg(long, conflicts_with_all = ["once", "port"])]
+    #[arg(long, conflicts_with = "once")]
     undo: bool,
 }
 
@@ -118,7 +118,9 @@ fn serve(
         return Ok(if good { exit_status::SUCCESS } else { exit_status::FAILURE });
     }
     output::print(&first_command::invitation(directory, port))?;
-    warn_of_lesser_layers(&directory.executor_socket());
+    let socket = directory.executor_socket();
+    // Not on this thread, which watches the daemons and must not wait for one of them.
+    events.feed("layers", move |_| warn_of_lesser_layers(&socket))?;
     loop {
         match events.next(None) {
             Some(Event::Signal(_)) | None => return Ok(exit_status::SUCCESS),
