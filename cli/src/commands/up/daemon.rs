@@ -124,6 +124,11 @@ impl Daemon {
         }
     }
 
+    /// Waits a moment for the rest of its log; to be called when it has ended.
+    pub(super) fn finish_log(&self) {
+        self.log.finish();
+    }
+
     /// Ends it without asking.
     pub(super) fn kill(&mut self) {
         let _ = self.child.kill();
@@ -181,12 +186,13 @@ impl Log {
                     Ok(_) => {}
                 }
                 let text = output::visible(String::from_utf8_lossy(&line).trim_end());
+                let text = text.strip_prefix(name).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text);
                 output::complain(&format!("{name}: {text}"));
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 if kept.len() == LAST_LINES {
                     kept.pop_front();
                 }
-                kept.push_back(text);
+                kept.push_back(text.to_owned());
             }
             drop(ended);
         };
@@ -194,12 +200,17 @@ impl Log {
         Ok(Self { last, end: Some(end) })
     }
 
-    /// The last lines, once the log has ended.
-    fn last_lines(&self) -> Vec<String> {
+    /// Waits a moment until all of it has been passed on; to be called when the daemon has ended.
+    fn finish(&self) {
         if let Some(end) = &self.end {
             // The sender is dropped at the end: an error either way.
             let _ = end.recv_timeout(LOG_WAIT);
         }
+    }
+
+    /// The last lines, once the log has ended.
+    fn last_lines(&self) -> Vec<String> {
+        self.finish();
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }

@@ -1,8 +1,8 @@
 //! What `cordon up` waits for, from every thread, in one queue.
 
 use crate::{failure::Failure, signals::Signals};
+use cordon_protocol::ExitReport;
 use nix::sys::signal::Signal;
-use serde_json::Value;
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
     thread,
@@ -19,7 +19,7 @@ pub(super) enum Event {
     /// The daemon of that name says that it is ready.
     Ready(&'static str),
     /// The first command's report, or why there is none.
-    Answer(Result<Value, Failure>),
+    Answer(Result<Box<ExitReport>, Failure>),
 }
 
 /// The queue.

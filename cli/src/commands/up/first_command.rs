@@ -5,7 +5,8 @@ use super::{
     events::{Event, Events},
 };
 use crate::failure::Failure;
-use serde_json::{Value, json};
+use cordon_protocol::{EndedBy, ExitReport};
+use serde_json::json;
 use std::time::Duration;
 
 /// What is run.
@@ -22,7 +23,7 @@ pub(super) fn send(port: u16, token: &str, events: &Events) -> Result<(), Failur
     })
 }
 
-fn exchange(port: u16, token: &str) -> Result<Value, Failure> {
+fn exchange(port: u16, token: &str) -> Result<Box<ExitReport>, Failure> {
     let url = format!("http://127.0.0.1:{port}/v1/exec");
     let failed = |cause: String| {
         Failure::new(format!("the first command (POST {url})"), cause, "the daemons' logs are above")
@@ -41,12 +42,12 @@ fn exchange(port: u16, token: &str) -> Result<Value, Failure> {
     if !status.is_success() {
         return Err(failed(format!("the gateway answered {status}: {body}")));
     }
-    serde_json::from_str(&body).map_err(|e| failed(format!("the report is not JSON: {e}")))
+    serde_json::from_str(&body).map_err(|e| failed(format!("the answer is not a report: {e}")))
 }
 
 /// Whether the report says that the command ran and ended well.
-pub(super) fn is_good(report: &Value) -> bool {
-    report["ended_by"] == "exit" && report["exit_code"] == 0
+pub(super) fn is_good(report: &ExitReport) -> bool {
+    report.ended_by == EndedBy::Exit && report.exit_code == Some(0)
 }
 
 /// What to try next, to be copied into a shell.
@@ -69,13 +70,14 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::run::sample;
     use std::{
         io::{Read, Write},
         net::TcpListener,
         thread,
     };
 
-    fn answered(answer: &'static str) -> (Result<Value, Failure>, String) {
+    fn answered(answer: String) -> (Result<Box<ExitReport>, Failure>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {
@@ -94,9 +96,11 @@ mod tests {
 
     #[test]
     fn the_request_carries_token_and_command_and_the_report_comes_back() {
-        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 34\r\n\r\n{\"ended_by\":\"exit\",\"exit_code\":0}\n";
-        let (report, asked) = answered(answer);
-        assert!(is_good(&report.unwrap()));
+        let sent = ExitReport { exit_code: Some(0), ..sample() };
+        let body = serde_json::to_string(&sent).unwrap();
+        let (report, asked) =
+            answered(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
+        assert_eq!(*report.unwrap(), sent);
         assert!(asked.starts_with("POST /v1/exec HTTP/1.1\r\n"), "{asked}");
         let lower = asked.to_lowercase();
         assert!(lower.contains("authorization: bearer secret\r\n"), "{asked}");
@@ -104,19 +108,26 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_gateway_is_told_with_its_text() {
-        let (report, _) = answered("HTTP/1.1 503 Away\r\ncontent-length: 4\r\n\r\naway");
-        let Err(Failure::Told { problem, .. }) = report else { panic!("{report:?}") };
-        assert!(problem.contains("503") && problem.ends_with(": away"), "{problem}");
+    fn an_answer_that_is_no_report_is_told_with_its_text() {
+        for (answer, says) in [
+            ("HTTP/1.1 503 Away\r\ncontent-length: 4\r\n\r\naway", "503 Service Unavailable: away"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "not a report"),
+        ] {
+            let (report, _) = answered(answer.to_owned());
+            let Err(Failure::Told { problem, .. }) = report else { panic!("{report:?}") };
+            assert!(problem.contains(says), "{problem}");
+        }
     }
 
     #[test]
     fn only_an_exit_with_0_is_good() {
-        assert!(is_good(&json!({"ended_by": "exit", "exit_code": 0})));
-        for report in
-            [json!({"ended_by": "exit", "exit_code": 1}), json!({"ended_by": "signal"}), json!(null)]
-        {
-            assert!(!is_good(&report));
+        for (ended_by, exit_code, good) in [
+            (EndedBy::Exit, Some(0), true),
+            (EndedBy::Exit, Some(1), false),
+            (EndedBy::Signal, None, false),
+            (EndedBy::LaunchFailed, Some(0), false),
+        ] {
+            assert_eq!(is_good(&ExitReport { ended_by, exit_code, ..sample() }), good);
         }
     }
 

@@ -109,7 +109,7 @@ fn serve(
             _ => {}
         }
     };
-    output::print_json_pretty(&report)?;
+    output::print_json_pretty(&*report)?;
     let good = first_command::is_good(&report);
     if !good {
         output::complain("cordon: the first command did not end well; its report says how");
@@ -180,6 +180,7 @@ fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<(), Failure> {
                 }
             }
         }
+        daemon.finish_log();
     }
     if killed.is_empty() {
         return Ok(());

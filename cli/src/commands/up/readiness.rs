@@ -22,10 +22,10 @@ pub(super) fn listen(
     own_socket(&path, user, None, 0o600)?;
     events.feed("readiness", move |sender| {
         let mut message = [0; 4096];
+        // To the end, so that what a daemon says later (STOPPING=1) has a reader too.
         while let Ok(length) = socket.recv(&mut message) {
             if says_ready(&message[..length]) {
                 let _ = sender.send(Event::Ready(name));
-                return;
             }
         }
     })?;
