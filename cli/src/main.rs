@@ -1,2 +1,122 @@
-//! The cordon command.
-fn main() {}
+//! The `cordon` command: arguments in, one command of [`commands`] run, an exit status out.
+
+mod commands;
+mod exit_status;
+mod failure;
+mod output;
+mod sibling;
+mod signals;
+mod stdio;
+
+use clap::{Parser, error::ErrorKind};
+use commands::Command;
+use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
+
+/// Run commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp.
+#[derive(Debug, Parser)]
+#[command(name = "cordon", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    /// The executor's socket
+    #[arg(
+        long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath,
+        env = cordon_protocol::limits::SOCKET_VARIABLE,
+        default_value = cordon_protocol::limits::EXECUTOR_SOCKET
+    )]
+    socket: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo cordon up                        start everything and send one command the whole way
+  cordon run -- ls -l /                 run a program in the sandbox
+  cordon run -c 'echo $HOME | rev'      run a line for the shell
+  cordon doctor                         what this host enforces, and what to do where it does not";
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let status = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => {
+            let otherwise = cli.command.failure_status();
+            cli.command.execute(&cli.socket).unwrap_or_else(|failure| failure.report(otherwise))
+        }
+        Err(error) => explain_usage(&error, &arguments),
+    };
+    ExitCode::from(status)
+}
+
+/// Prints help where it was asked for, else what is wrong with the arguments; the exit status.
+fn explain_usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
+    let text = error.render().to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let printed = output::print(&text).map(|()| exit_status::SUCCESS);
+        return printed.unwrap_or_else(|failure| failure.report(exit_status::FAILURE));
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::complain(text.trim_end());
+    } else {
+        output::complain(&format!("cordon: reading the arguments failed: {}", text.trim_end()));
+    }
+    if names_run(arguments) { exit_status::CORDON_FAILED } else { exit_status::USAGE }
+}
+
+/// Whether the first word that is not an option is `run`. The arguments could not be parsed, so this
+/// looks at no more than the options that may stand before a subcommand.
+fn names_run(arguments: &[OsString]) -> bool {
+    let mut rest = arguments.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_str() {
+            Some("--socket") => {
+                rest.next();
+            }
+            Some(option) if option.starts_with('-') => {}
+            word => return word == Some("run"),
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_definition_of_the_arguments_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_takes_the_socket_and_shows_an_example() {
+        let mut root = Cli::command();
+        root.build();
+        for command in root.get_subcommands().filter(|c| c.get_name() != "help" && !c.is_hide_set()) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("--socket"), "{}", command.get_name());
+            assert!(help.contains("Example"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn run_is_found_before_its_arguments_are_understood() {
+        for line in ["cordon run --bogus", "cordon --socket run run -- x", "cordon --socket=/s run"] {
+            assert!(names_run(&words(line)), "{line}");
+        }
+        for line in ["cordon", "cordon ps --bogus run", "cordon --socket run", "cordon kill run"] {
+            assert!(!names_run(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_socket_stands_before_or_after_the_subcommand() {
+        for line in ["cordon --socket /s ps", "cordon ps --socket /s"] {
+            assert_eq!(Cli::try_parse_from(words(line)).unwrap().socket, PathBuf::from("/s"));
+        }
+    }
+}

@@ -25,6 +25,12 @@ pub struct Stdin {
     stream: UnixStream,
 }
 
+/// Ends a command from another thread than the one that reads its events.
+#[derive(Debug)]
+pub struct Canceller {
+    stream: UnixStream,
+}
+
 fn ask(socket: &Path, client: &str, request: &Request) -> Result<Connection, ClientError> {
     let connect = |source| ClientError::Connect { path: socket.to_owned(), source };
     let mut stream = UnixStream::connect(socket).map_err(connect)?;
@@ -107,6 +113,22 @@ impl Connection {
     /// Closes the connection, which ends the command.
     pub fn close(self) {
         let _ = self.reader.get_ref().shutdown(Shutdown::Both);
+    }
+
+    /// A handle that ends the command.
+    ///
+    /// # Errors
+    /// `Frame` when no descriptor is left for it.
+    pub fn canceller(&self) -> Result<Canceller, ClientError> {
+        let stream = self.reader.get_ref().try_clone().map_err(crate::codec::FrameError::Io)?;
+        Ok(Canceller { stream })
+    }
+}
+
+impl Canceller {
+    /// Closes our direction of the connection, which ends the command; its report can still be read.
+    pub fn cancel(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
 

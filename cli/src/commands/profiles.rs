@@ -1,0 +1,74 @@
+//! `cordon profiles`: the profiles one may use, with their limits.
+
+use super::CLIENT;
+use crate::{exit_status, failure::Failure, output};
+use cordon_protocol::{ProfileInfo, client::blocking};
+use std::path::Path;
+
+const EXAMPLES: &str = "\
+Examples:
+  cordon profiles
+  cordon profiles --json | jq -r '.[].name'";
+
+/// How to list.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the profiles that the peer may use.
+pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
+    let failed = |e| Failure::of_client("profiles", socket, e);
+    let profiles = blocking::profiles(socket, CLIENT).map_err(failed)?;
+    if args.json {
+        output::print_json(&profiles)?;
+    } else {
+        let texts: Vec<_> = profiles.iter().map(description).collect();
+        output::print(&texts.join("\n"))?;
+    }
+    Ok(exit_status::SUCCESS)
+}
+
+fn description(profile: &ProfileInfo) -> String {
+    let paths = |paths: &[String]| if paths.is_empty() { "-".to_owned() } else { paths.join(" ") };
+    let facts = [
+        ["  shell".to_owned(), profile.shell.clone()],
+        ["  network".to_owned(), profile.network.clone()],
+        ["  read".to_owned(), paths(&profile.read)],
+        ["  write".to_owned(), paths(&profile.write)],
+        ["  execute".to_owned(), paths(&profile.execute)],
+        ["  at once".to_owned(), profile.concurrency.to_string()],
+    ];
+    let mut limits = vec![["  LIMIT", "DEFAULT", "MOST"].map(str::to_owned)];
+    for limit in &profile.limits {
+        limits.push([format!("  {}", limit.name), limit.default.clone(), limit.ceiling.clone()]);
+    }
+    format!("{}\n{}{}", profile.name, output::table(&facts), output::table(&limits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cordon_protocol::LimitInfo;
+
+    #[test]
+    fn a_profile_reads_as_a_block() {
+        let profile = ProfileInfo {
+            name: "default".into(),
+            shell: "/bin/bash".into(),
+            network: "none".into(),
+            read: vec!["/usr".into(), "/etc".into()],
+            write: vec![],
+            execute: vec!["/usr".into()],
+            limits: vec![LimitInfo { name: "wall".into(), default: "1m".into(), ceiling: "1h".into() }],
+            concurrency: 32,
+        };
+        let text = description(&profile);
+        let expected = "default\n  shell    /bin/bash\n  network  none\n  read     /usr /etc\n  write    -\n  execute  \
+                        /usr\n  at once  32\n  LIMIT  DEFAULT  MOST\n  wall   1m       1h\n";
+        assert_eq!(text, expected);
+    }
+}

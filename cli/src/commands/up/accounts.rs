@@ -1,0 +1,159 @@
+//! The users that keep Cordon's parts apart, made where they are missing.
+
+use crate::{failure::Failure, output};
+use nix::unistd::{Group, User};
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::Command,
+};
+
+/// The user of the gateway.
+pub(super) const GATEWAY: &str = "cordon";
+/// The group whose members may connect: the gateway's own.
+pub(super) const GROUP: &str = "cordon";
+
+/// Name and home of each, none of which is made as a directory. Each has a group of its own name and no other.
+const ACCOUNTS: [(&str, &str); 4] = [
+    (GATEWAY, "/nonexistent"),
+    ("cordon-exec", "/nonexistent"),
+    ("cordon-init", "/nonexistent"),
+    ("execuser", "/home/execuser"),
+];
+/// In the comment field of what we made, so that `--undo` knows it in any directory.
+const MARK: &str = "made by cordon up";
+/// Held shared by every `cordon up`, exclusively by `--undo`. /run is root's alone.
+const IN_USE: &str = "/run/cordon-accounts.lock";
+/// Where the tools are, whatever root's PATH says.
+const TOOLS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The users are there for as long as this is held.
+#[derive(Debug)]
+pub(super) struct InUse {
+    _lock: File,
+}
+
+/// Makes what is missing.
+pub(super) fn ensure() -> Result<InUse, Failure> {
+    let lock = lock_file()?;
+    lock.lock_shared().map_err(lock_failed)?;
+    for (name, home) in ACCOUNTS {
+        if !group_exists(name)? {
+            make("group", name, &["groupadd", "--system", name], || group_exists(name))?;
+        }
+        if !user_exists(name)? {
+            let shell = ["/usr/sbin/nologin", "/sbin/nologin"].into_iter().find(|s| Path::new(s).exists());
+            let shell = shell.unwrap_or("/bin/false");
+            let words = [
+                "useradd",
+                "--system",
+                "--gid",
+                name,
+                "--no-create-home",
+                "--home-dir",
+                home,
+                "--shell",
+                shell,
+                "--comment",
+                MARK,
+                name,
+            ];
+            make("user", name, &words, || user_exists(name))?;
+        }
+    }
+    Ok(InUse { _lock: lock })
+}
+
+/// Removes the users that we made, each with its group.
+pub(super) fn remove() -> Result<(), Failure> {
+    let lock = lock_file()?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let cause = "a `cordon up` is running with them";
+            return Err(Failure::new("removing the users", cause, "end it (Ctrl-C), then undo again"));
+        }
+        Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
+    }
+    for (name, _) in ACCOUNTS {
+        let ours = user(name)?.is_some_and(|u| u.gecos.to_bytes() == MARK.as_bytes());
+        if !ours {
+            continue;
+        }
+        let next = format!("end what runs as {name} (`ps -u {name}`), then undo again");
+        run(&["userdel", name])
+            .map_err(|cause| Failure::new(format!("removing user {name}"), cause, next))?;
+        // userdel takes the group along where login.defs says so; one with members is somebody's.
+        if group(name)?.is_some_and(|g| g.mem.is_empty()) {
+            let next = "remove it yourself with groupdel";
+            let removed = run(&["groupdel", name]);
+            removed.map_err(|cause| Failure::new(format!("removing group {name}"), cause, next))?;
+        }
+        output::complain(&format!("cordon: removed user {name}"));
+    }
+    Ok(())
+}
+
+/// Runs the tool; another `cordon up` may have been faster, and that is as good.
+fn make(
+    kind: &str,
+    name: &str,
+    words: &[&str],
+    exists: impl Fn() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    match run(words) {
+        Ok(()) => {
+            output::complain(&format!("cordon: made {kind} {name}"));
+            Ok(())
+        }
+        Err(_) if exists()? => Ok(()),
+        Err(cause) => {
+            let next = format!("make it yourself: {}", words.join(" "));
+            Err(Failure::new(format!("making {kind} {name}"), cause, next))
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), String> {
+    let (tool, arguments) = words.split_first().ok_or("nothing to run")?;
+    let ran = Command::new(tool).args(arguments).env("PATH", TOOLS).output();
+    let ran = ran.map_err(|e| format!("{tool}: {e} (it is in the package passwd, or shadow-utils)"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    Err(format!("{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr).trim()))
+}
+
+fn lock_file() -> Result<File, Failure> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(IN_USE);
+    opened.map_err(lock_failed)
+}
+
+fn lock_failed(error: std::io::Error) -> Failure {
+    Failure::new(format!("locking {IN_USE}"), error, "see whether /run can be written")
+}
+
+fn user_exists(name: &str) -> Result<bool, Failure> {
+    user(name).map(|found| found.is_some())
+}
+
+fn group_exists(name: &str) -> Result<bool, Failure> {
+    group(name).map(|found| found.is_some())
+}
+
+fn user(name: &str) -> Result<Option<User>, Failure> {
+    User::from_name(name).map_err(|e| lookup_failed(name, e))
+}
+
+fn group(name: &str) -> Result<Option<Group>, Failure> {
+    Group::from_name(name).map_err(|e| lookup_failed(name, e))
+}
+
+fn lookup_failed(name: &str, error: nix::errno::Errno) -> Failure {
+    Failure::new(
+        format!("looking up {name}"),
+        error,
+        "see whether /etc/nsswitch.conf and /etc/passwd are sound",
+    )
+}

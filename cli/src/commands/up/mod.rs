@@ -1,0 +1,190 @@
+//! `cordon up`: everything started in the foreground, and one real command sent the whole way.
+
+mod accounts;
+mod configuration;
+mod daemon;
+mod directory;
+mod events;
+mod first_command;
+pub(super) mod launcher;
+mod listeners;
+mod readiness;
+mod scope;
+mod undo;
+
+use super::CLIENT;
+use crate::{exit_status, failure::Failure, output};
+use cordon_protocol::{Health, client::blocking, limits};
+use daemon::{Daemon, Plan};
+use directory::Directory;
+use events::{Event, Events};
+use nix::sys::{
+    signal::Signal,
+    stat::{Mode, umask},
+};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Time for a daemon to say that it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for both daemons to end after SIGTERM: the grace that running commands get, and some room.
+const STOP_TIMEOUT: Duration = Duration::from_secs(limits::SHUTDOWN_GRACE.as_secs() + 7);
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo cordon up                             serve on 127.0.0.1:3800 until Ctrl-C
+  sudo cordon up --once                      try everything once and end
+  sudo cordon up --dir /tmp/try --port 0     beside an installed Cordon, on any free port
+  sudo cordon up --undo                      remove what it made, users included
+
+Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets,
+the token and state/. The host need not offer every layer; what is lesser is said.";
+
+/// Where and how long to serve.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// End after the first command's report
+    #[arg(long)]
+    once: bool,
+    /// Directory for sockets, token and state
+    #[arg(long, value_name = "DIR", default_value = "/run/cordon", value_hint = clap::ValueHint::DirPath)]
+    dir: PathBuf,
+    /// Port of the gateway on 127.0.0.1; 0 is any free one
+    #[arg(long, value_name = "N", default_value_t = limits::GATEWAY_PORT)]
+    port: u16,
+    /// Remove what earlier runs made: sockets, token, state and users
+    #[arg(long, conflicts_with = "once")]
+    undo: bool,
+}
+
+/// Starts everything, serves, stops everything; 0 when told to stop, or with `--once` when the first
+/// command's report was good.
+pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new("up", "it starts the executor, which must be root", "use sudo cordon up"));
+    }
+    umask(Mode::from_bits_truncate(0o022));
+    if args.undo {
+        return undo::execute(&args.dir);
+    }
+    // First, since it starts this program anew.
+    scope::enter_delegated();
+    // Before any thread and any child, so that a signal never leaves something behind.
+    let events = Events::watch()?;
+    let _users = accounts::ensure()?;
+    let directory = Directory::prepare(&args.dir)?;
+    let mut daemons = Vec::new();
+    let served = serve(args, &directory, &events, &mut daemons);
+    let stopped = stop(daemons, &events);
+    directory.remove_sockets();
+    served.and_then(|status| stopped.map(|()| status))
+}
+
+fn serve(
+    args: &Args,
+    directory: &Directory,
+    events: &Events,
+    daemons: &mut Vec<Daemon>,
+) -> Result<u8, Failure> {
+    // Bound by root before anything runs: a port that is taken is the most likely failure.
+    let (listeners, port) = listeners::bind(directory, args.port)?;
+    configuration::write(directory, port)?;
+    let token = directory.token()?;
+    for plan in [Plan::executor(directory)?, Plan::gateway(directory, listeners)?] {
+        let name = plan.name();
+        daemons.push(Daemon::start(plan, directory, events)?);
+        if let Some(signal) = await_ready(name, events, daemons)? {
+            return Ok(exit_status::of_signal(signal));
+        }
+    }
+    first_command::send(port, &token, events)?;
+    let report = loop {
+        match events.next(None) {
+            Some(Event::Answer(answer)) => break answer?,
+            Some(Event::Signal(signal)) => return Ok(exit_status::of_signal(signal)),
+            Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            _ => {}
+        }
+    };
+    output::print_json_pretty(&*report)?;
+    let good = first_command::is_good(&report);
+    if !good {
+        output::complain("cordon: the first command did not end well; its report says how");
+    }
+    if args.once {
+        return Ok(if good { exit_status::SUCCESS } else { exit_status::FAILURE });
+    }
+    output::print(&first_command::invitation(directory, port))?;
+    let socket = directory.executor_socket();
+    // Not on this thread, which watches the daemons and must not wait for one of them.
+    events.feed("layers", move |_| warn_of_lesser_layers(&socket))?;
+    loop {
+        match events.next(None) {
+            Some(Event::Signal(_)) | None => return Ok(exit_status::SUCCESS),
+            Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            _ => {}
+        }
+    }
+}
+
+/// Waits until the daemon says that it is ready; the signal, when one tells us to stop before.
+fn await_ready(
+    name: &'static str,
+    events: &Events,
+    daemons: &mut [Daemon],
+) -> Result<Option<Signal>, Failure> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        match events.next(Some(deadline)) {
+            Some(Event::Ready(ready)) if ready == name => return Ok(None),
+            Some(Event::Signal(signal)) => return Ok(Some(signal)),
+            Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            Some(_) => {}
+            None => {
+                let cause = format!("not ready after {} s", READY_TIMEOUT.as_secs());
+                let next = "its log is above; try again with RUST_LOG=debug";
+                return Err(Failure::new(format!("starting {name}"), cause, next));
+            }
+        }
+    }
+}
+
+fn warn_of_lesser_layers(socket: &Path) {
+    // The answer is a courtesy; every report says in `enforced` what held.
+    let Ok(layers) = blocking::doctor(socket, CLIENT) else { return };
+    for layer in layers.iter().filter(|l| l.health != Health::Ok) {
+        let state = if layer.health == Health::Lesser { "lesser" } else { "missing" };
+        let remedy = layer.remedy.as_deref().unwrap_or("see `cordon doctor`");
+        let line = format!("cordon: warning: layer {} is {state}: {}; {remedy}", layer.layer, layer.detail);
+        output::complain(&output::visible(&line));
+    }
+}
+
+/// Ends the daemons in the reverse order of their start, so that the gateway takes nothing more that the
+/// executor would have to refuse.
+fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<(), Failure> {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    let mut killed = Vec::new();
+    while let Some(mut daemon) = daemons.pop() {
+        daemon.signal(Signal::SIGTERM);
+        while daemon.ended().is_none() {
+            match events.next(Some(deadline)) {
+                Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_)) => {}
+                // A second signal, or no time left.
+                Some(Event::Signal(_)) | None => {
+                    killed.push(daemon.name());
+                    daemon.kill();
+                }
+            }
+        }
+        daemon.finish_log();
+    }
+    if killed.is_empty() {
+        return Ok(());
+    }
+    let what = format!("stopping {}", killed.join(" and "));
+    Err(Failure::new(what, "it did not end in time and was killed", "look at its log above"))
+}

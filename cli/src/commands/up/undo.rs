@@ -1,0 +1,115 @@
+//! `cordon up --undo`: removes what `cordon up` made and nothing else.
+
+use super::{accounts, directory::Directory};
+use crate::{exit_status, failure::Failure, output};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Removes DIR's content, DIR where we made it, and the users.
+pub(super) fn execute(path: &Path) -> Result<u8, Failure> {
+    clear(path)?;
+    accounts::remove()?;
+    Ok(exit_status::SUCCESS)
+}
+
+fn clear(path: &Path) -> Result<(), Failure> {
+    if path.exists() { remove_content(&Directory::open(path)?) } else { Ok(()) }
+}
+
+fn remove_content(directory: &Directory) -> Result<(), Failure> {
+    let path = directory.path();
+    if let Some(mounted) = mounted_below(path) {
+        let cause = format!("{} is still mounted", mounted.display());
+        let next = format!("umount {}, then undo again", mounted.display());
+        return Err(Failure::new(format!("clearing {}", path.display()), cause, next));
+    }
+    let we_made_it = directory.made_mark().exists();
+    directory.remove_sockets();
+    removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
+    removed(&directory.state(), fs::remove_dir_all(directory.state()))?;
+    if we_made_it {
+        match fs::remove_dir(path) {
+            // Something that is not ours is in it.
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            other => removed(path, other)?,
+        }
+    }
+    output::complain(&format!("cordon: cleared {}", path.display()));
+    Ok(())
+}
+
+fn removed(path: &Path, result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Failure::new(
+            format!("removing {}", path.display()),
+            e,
+            "remove it yourself, then undo again",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A mount below the path: deleting must not reach into it (proc_pid_mountinfo(5), fifth field).
+fn mounted_below(path: &Path) -> Option<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    first_below(&table, path)
+}
+
+fn first_below(table: &str, path: &Path) -> Option<PathBuf> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    // Blanks are written as \040; a path with one is compared the same way.
+    let escaped = path.to_string_lossy().replace(' ', "\\040");
+    let below = |point: &&str| Path::new(point).starts_with(&escaped) && *point != escaped;
+    points.filter(below).map(|point| point.replace("\\040", " ").into()).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn fresh() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        directory
+    }
+
+    #[test]
+    fn what_was_made_goes_and_what_was_there_stays() {
+        let parent = fresh();
+        let path = parent.path().join("dir");
+        let directory = Directory::prepare(&path).unwrap();
+        fs::write(directory.token_file(), "t").unwrap();
+        fs::write(directory.executor_socket(), "").unwrap();
+        fs::write(path.join("mine"), "").unwrap();
+        remove_content(&directory).unwrap();
+        let left: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["mine"]);
+
+        fs::remove_dir_all(&path).unwrap();
+        remove_content(&Directory::prepare(&path).unwrap()).unwrap();
+        assert!(!path.exists(), "made by us and empty");
+
+        fs::create_dir(&path).unwrap();
+        remove_content(&Directory::prepare(&path).unwrap()).unwrap();
+        assert!(path.exists(), "not made by us");
+    }
+
+    #[test]
+    fn a_running_one_is_not_undone() {
+        let place = fresh();
+        let _running = Directory::prepare(place.path()).unwrap();
+        assert!(clear(place.path()).is_err());
+        assert!(place.path().join("state").exists());
+    }
+
+    #[test]
+    fn mounts_are_found_below_not_beside() {
+        let table = "1 2 0:1 / / rw - x x rw\n3 1 0:2 / /run/cordon\\040b/state rw - tmpfs t rw\n";
+        assert_eq!(first_below(table, Path::new("/run/cordon b")), Some("/run/cordon b/state".into()));
+        assert_eq!(first_below(table, Path::new("/run/cordon")), None);
+        assert_eq!(first_below(table, Path::new("/run/cordon b/state")), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Why a command of ours failed, in two lines: `cordon: thing failed: cause`, then what to do next.
+
+use crate::{exit_status, output};
+use cordon_protocol::{RefusalCode, client::ClientError};
+use std::{fmt::Display, io, path::Path};
+
+/// The end of a command of ours that did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell.
+    Told {
+        /// `thing failed: cause`.
+        problem: String,
+        /// What to do next.
+        next: String,
+    },
+    /// Nobody reads our output any more: nothing to tell and nobody to tell it to.
+    BrokenPipe,
+}
+
+impl Failure {
+    /// A failure that tells `what` failed, why, and what to do next.
+    pub(crate) fn new(what: impl Display, cause: impl Display, next: impl Into<String>) -> Self {
+        Self::Told { problem: format!("{what} failed: {cause}"), next: next.into() }
+    }
+
+    /// A question to the executor that got no answer.
+    pub(crate) fn of_client(what: &str, socket: &Path, error: ClientError) -> Self {
+        let next = match &error {
+            ClientError::Connect { source, .. } => connect_remedy(socket, source),
+            ClientError::Refused(refusal) => {
+                refusal.hint.clone().unwrap_or_else(|| refusal_remedy(refusal.code).to_owned())
+            }
+            ClientError::Closed | ClientError::Frame(_) => {
+                "look at the executor's log; it ended or broke off (journalctl -u cordon-executor)".to_owned()
+            }
+            ClientError::Unexpected => "use a cordon and a cordon-executor of the same version".to_owned(),
+        };
+        match error {
+            ClientError::Refused(refusal) => {
+                let problem = format!("{what} refused ({}): {}", refusal.code.as_str(), refusal.message);
+                Self::Told { problem, next }
+            }
+            error => Self::new(what, error, next),
+        }
+    }
+
+    /// Prints it to standard error; the exit status to end with, `otherwise` for all but a broken pipe.
+    pub(crate) fn report(&self, otherwise: u8) -> u8 {
+        match self {
+            Self::Told { problem, next } => {
+                let lines = [problem, next].map(|text| output::visible(text));
+                output::complain(&format!("cordon: {}\n  next: {}", lines[0], lines[1]));
+                otherwise
+            }
+            Self::BrokenPipe => exit_status::BROKEN_PIPE,
+        }
+    }
+}
+
+fn connect_remedy(socket: &Path, error: &io::Error) -> String {
+    let path = socket.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "join the group that owns {path} (`sudo usermod -aG cordon $USER`, then log in again), or use sudo"
+        ),
+        io::ErrorKind::ConnectionRefused => {
+            format!(
+                "{path} is left over and nobody listens: start the executor again (`sudo cordon up`, or `sudo systemctl start cordon-executor`)"
+            )
+        }
+        _ => "start the executor (`sudo cordon up`, or `sudo systemctl start cordon-executor`), or name its \
+              socket with --socket or CORDON_SOCKET"
+            .to_owned(),
+    }
+}
+
+fn refusal_remedy(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::UnknownProfile | RefusalCode::LimitRefused => {
+            "`cordon profiles` lists the profiles you may use and their limits"
+        }
+        RefusalCode::BadVersion => "use a cordon and a cordon-executor of the same version",
+        RefusalCode::NotAllowed => "add yourself to the profile's `peers`, or to the group cordon",
+        RefusalCode::NotFound => "`cordon ps` lists your running commands",
+        RefusalCode::Busy | RefusalCode::ShuttingDown | RefusalCode::Timeout => "try again in a moment",
+        RefusalCode::BadRequest | RefusalCode::BadFrame | RefusalCode::OutOfOrder => {
+            "change the request; `cordon run --help` shows what can be asked for"
+        }
+        RefusalCode::Internal => "look at the executor's log (journalctl -u cordon-executor)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cordon_protocol::Refusal;
+
+    fn told(error: ClientError) -> (String, String) {
+        match Failure::of_client("run", Path::new("/s"), error) {
+            Failure::Told { problem, next } => (problem, next),
+            Failure::BrokenPipe => panic!("not a broken pipe"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_its_code_and_keeps_the_executors_hint() {
+        let refusal = |hint| Refusal {
+            code: RefusalCode::LimitRefused,
+            message: "memory 900G is above the ceiling 2G".into(),
+            hint,
+        };
+        let (problem, next) = told(refusal(Some("ask for less".into())).into());
+        assert_eq!(problem, "run refused (limit_refused): memory 900G is above the ceiling 2G");
+        assert_eq!(next, "ask for less");
+        assert!(told(refusal(None).into()).1.contains("cordon profiles"));
+    }
+
+    #[test]
+    fn each_way_of_not_connecting_has_its_own_remedy() {
+        let connect =
+            |kind: io::ErrorKind| told(ClientError::Connect { path: "/s".into(), source: kind.into() }).1;
+        assert!(connect(io::ErrorKind::NotFound).contains("cordon up"));
+        assert!(connect(io::ErrorKind::PermissionDenied).contains("usermod -aG cordon"));
+        assert!(connect(io::ErrorKind::ConnectionRefused).contains("left over"));
+    }
+}

@@ -1,0 +1,17 @@
+//! The other programs of the same build or package: they lie beside this one.
+
+use crate::failure::Failure;
+use std::{env, path::PathBuf};
+
+/// The path of the program of that name, which must be there.
+pub(crate) fn path(name: &str) -> Result<PathBuf, Failure> {
+    let what = format!("finding {name}");
+    let next = "build the whole workspace (cargo build --release), or install the whole package";
+    let own = env::current_exe().map_err(|e| Failure::new(&what, e, next))?;
+    let path = own.with_file_name(name);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(Failure::new(&what, format!("{} is not there", path.display()), next))
+    }
+}

@@ -1,0 +1,85 @@
+//! Arguments that make no sense, and an executor that is not there.
+
+use crate::fake::{cordon, stderr};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+#[test]
+fn run_answers_every_misuse_with_125_the_others_with_2() {
+    for (arguments, status, says) in [
+        (&["run"][..], 125, "not provided"),
+        (&["run", "-c", "x", "--", "y"], 125, "cannot be used with"),
+        (&["run", "--bogus", "--", "y"], 125, "unexpected argument '--bogus'"),
+        (&["run", "--memory", "lots", "--", "y"], 125, "`lots` is not a size"),
+        (&["--socket", "/s", "run", "ls"], 125, "unexpected argument 'ls'"),
+        (&["ps", "--bogus"], 2, "unexpected argument '--bogus'"),
+        (&["bogus"], 2, "unrecognized subcommand"),
+    ] {
+        let output = cordon(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+        let text = stderr(&output);
+        assert!(text.starts_with("cordon: reading the arguments failed: "), "{text}");
+        assert!(text.contains(says) && text.contains("--help"), "{text}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_utf_8_are_refused() {
+    let output = cordon(&["run", "--", "ls"]).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("invalid UTF-8"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_executor_that_is_not_there_is_told_with_what_to_do() {
+    for (arguments, status) in [
+        (&["run", "--", "true"][..], 125),
+        (&["run", "--json", "-c", "true"], 125),
+        (&["ps"], 1),
+        (&["kill", "1"], 1),
+        (&["profiles"], 1),
+    ] {
+        let output = cordon(arguments).env("CORDON_SOCKET", "/nonexistent/socket").output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+        let text = stderr(&output);
+        let expected = format!(
+            "cordon: {} failed: cannot connect to the executor at /nonexistent/socket: No such file or directory",
+            arguments[0]
+        );
+        assert!(text.starts_with(&expected) && text.contains("\n  next: start the executor"), "{text}");
+    }
+}
+
+#[test]
+fn the_option_goes_before_the_environment() {
+    let mut command = cordon(&["ps", "--socket", "/nonexistent/named"]);
+    let output = command.env("CORDON_SOCKET", "/nonexistent/socket").output().unwrap();
+    assert!(stderr(&output).contains("/nonexistent/named"), "{}", stderr(&output));
+}
+
+#[test]
+fn help_and_version_are_results_and_nothing_at_all_shows_the_help() {
+    let output = cordon(&["run", "--help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.contains("cordon run -- python3") && text.contains("125 when Cordon itself"), "{text}");
+    let output = cordon(&["--version"]).output().unwrap();
+    assert_eq!(output.stdout, format!("cordon {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+    let output = cordon(&[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("Usage: cordon"), "{}", stderr(&output));
+}
+
+#[test]
+fn completions_know_the_subcommands() {
+    for shell in ["bash", "fish", "zsh"] {
+        let output = cordon(&["completions", shell]).output().unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(
+            script.contains("profiles") && script.contains("--socket") || script.contains("-l socket"),
+            "{shell}"
+        );
+    }
+}
