@@ -122,14 +122,12 @@ impl Config {
         }
         check_absolute("token_file", Some(&raw.token_file))?;
         let (least, most) = BODY_MAX_BOUNDS;
-        let body_max = usize::try_from(raw.body_max.0).ok().filter(|_| {
-            // In the range, so that it is also a number of bytes this machine can count.
-            (least..=most).contains(&raw.body_max.0)
-        });
-        let body_max = body_max.ok_or_else(|| {
+        let body_max = usize::try_from(raw.body_max.0).unwrap_or(usize::MAX);
+        if !(least..=most).contains(&raw.body_max.0) {
             let (least, most) = (Bytes(least), Bytes(most));
-            ConfigError::Value(format!("body_max: {} is not between {least} and {most}", raw.body_max))
-        })?;
+            let text = format!("body_max: {} is not between {least} and {most}", raw.body_max);
+            return Err(ConfigError::Value(text));
+        }
         if raw.connections_max == 0 {
             return Err(ConfigError::Value(
                 "connections_max: 0 would refuse everybody; use 1 or more".into(),

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use cordon_protocol::{Refusal, RefusalCode, client::ClientError};
+use cordon_protocol::{Refusal, RefusalCode, client::ClientError, codec::FrameError};
 use serde::Serialize;
 use std::{error::Error, io};
 use utoipa::ToSchema;
@@ -122,43 +122,42 @@ impl From<Refusal> for ApiError {
 
 impl From<ClientError> for ApiError {
     fn from(error: ClientError) -> Self {
-        let away = |message: &str, hint: &str| {
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "executor_unavailable", message).hint(hint)
+        let new = |status, code, message: &str, hint: &str| Self::new(status, code, message).hint(hint);
+        let away = |message, hint, cause: ClientError| {
+            new(StatusCode::SERVICE_UNAVAILABLE, "executor_unavailable", message, hint).cause(cause)
         };
         match error {
             ClientError::Refused(refusal) => refusal.into(),
-            // A full queue of connections (unix(7), EAGAIN) is load, not absence.
-            ClientError::Connect { source, .. } if source.kind() == io::ErrorKind::WouldBlock => Self::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "the executor accepts no more connections now",
-            )
-            .hint("try again"),
-            ClientError::Connect { ref source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                away(
+            ClientError::Connect { ref source, .. } => match source.kind() {
+                // A full queue of connections (unix(7), EAGAIN) is load, not absence.
+                io::ErrorKind::WouldBlock => new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "busy",
+                    "the executor accepts no more connections now",
+                    "try again",
+                ),
+                io::ErrorKind::PermissionDenied => away(
                     "the gateway may not connect to the executor",
                     "add the gateway's user to the group of the executor's socket",
-                )
-                .cause(error)
-            }
-            ClientError::Connect { .. } => away(
-                "the executor cannot be reached",
-                "start it (systemctl start cordon-executor) and try again",
-            )
-            .cause(error),
-            ClientError::Closed
-            | ClientError::Frame(cordon_protocol::codec::FrameError::Io(_))
-            | ClientError::Frame(cordon_protocol::codec::FrameError::Truncated) => away(
+                    error,
+                ),
+                _ => away(
+                    "the executor cannot be reached",
+                    "start it (systemctl start cordon-executor) and try again",
+                    error,
+                ),
+            },
+            ClientError::Closed | ClientError::Frame(FrameError::Io(_) | FrameError::Truncated) => away(
                 "the executor went away before the report; whether the command had ended is not known",
                 "look at the executor's log (journalctl -u cordon-executor) and try again",
-            )
-            .cause(error),
-            ClientError::Frame(_) | ClientError::Unexpected => Self::new(
+                error,
+            ),
+            ClientError::Frame(_) | ClientError::Unexpected => new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
                 "the executor's answer was not understood",
+                "gateway and executor may be of different versions; restart both",
             )
-            .hint("gateway and executor may be of different versions; restart both")
             .cause(error),
         }
     }

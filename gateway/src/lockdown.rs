@@ -3,6 +3,8 @@
 //!
 //! Called while the process has one thread, so that every later thread inherits it. Each step is read back.
 
+mod syscalls;
+
 use caps::CapSet;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetStatus, Scope,
@@ -62,6 +64,8 @@ pub fn apply() -> Result<Enforced, LockdownError> {
     // After the capabilities: a change of credentials may set it again.
     step("dumpable", forbid_dumps)?;
     let landlock_abi = step("landlock", close_file_system)?;
+    // Last, so that no step before needs to be allowed for.
+    step("seccomp", syscalls::refuse)?;
     Ok(Enforced { descriptors, bounding, landlock_abi })
 }
 
@@ -136,7 +140,7 @@ impl fmt::Display for Enforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { descriptors, bounding, landlock_abi } = self;
         write!(f, "no_new_privs, not dumpable, no core, no capability (bounding set {bounding}), ")?;
-        write!(f, "{descriptors} descriptors, ")?;
+        write!(f, "seccomp, {descriptors} descriptors, ")?;
         match landlock_abi {
             0 => write!(f, "no landlock: this kernel has none or it is not enabled"),
             abi => write!(f, "landlock abi {abi}"),
@@ -147,6 +151,58 @@ impl fmt::Display for Enforced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::{
+        sched::{CloneFlags, unshare},
+        sys::socket::{AddressFamily, SockFlag, SockType, socket},
+    };
+    use std::{
+        fs::File,
+        net::{TcpListener, TcpStream},
+        os::unix::net::{UnixListener, UnixStream},
+        process::Command,
+        thread,
+    };
+
+    /// Everything but the rlimits binds the thread alone, so that it can be tried in one that ends.
+    #[test]
+    fn a_locked_down_thread_can_serve_and_do_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("executor.sock");
+        let executor = UnixListener::bind(&path).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let new_file = directory.path().join("new");
+        let acts = move || {
+            let denied = [
+                ("open", File::open("/etc/passwd").is_err()),
+                ("create", File::create(&new_file).is_err()),
+                ("exec", Command::new("/bin/true").status().is_err()),
+                ("bind", TcpListener::bind("127.0.0.1:0").is_err()),
+                ("connect", TcpStream::connect(address).is_err()),
+                ("unshare", unshare(CloneFlags::CLONE_FS).is_err()),
+                ("netlink", socket(AddressFamily::Netlink, SockType::Raw, SockFlag::empty(), None).is_err()),
+            ];
+            let allowed = [
+                ("executor", UnixStream::connect(&path).is_ok()),
+                ("thread", thread::spawn(|| 1).join().is_ok()),
+                ("pair", UnixStream::pair().is_ok()),
+            ];
+            (denied, allowed)
+        };
+        // The control: without the lock-down every one of these acts succeeds.
+        let (denied, allowed) = thread::spawn(acts.clone()).join().unwrap();
+        assert!(denied.iter().all(|(_, failed)| !failed), "{denied:?}");
+        assert!(allowed.iter().all(|(_, worked)| *worked), "{allowed:?}");
+        let locked = thread::spawn(move || (apply().unwrap(), acts()));
+        let (enforced, (denied, allowed)) = locked.join().unwrap();
+        for (act, failed) in denied {
+            // Without Landlock files and ports are left to permissions.
+            let landlock = matches!(act, "open" | "create" | "bind" | "connect");
+            assert!(failed || landlock && enforced.landlock_abi < 4, "{act}");
+        }
+        assert!(allowed.iter().all(|(_, worked)| *worked), "{allowed:?}");
+        drop((executor, listener));
+    }
 
     #[test]
     fn systemd_can_still_be_told_on_an_abstract_socket() {

@@ -222,7 +222,10 @@ impl Connections {
                 }
             };
             match ended {
-                Ok(()) => linger::<S>(rest).await,
+                Ok(()) => tokio::select! {
+                    () = linger::<S>(rest) => {}
+                    () = told_to_stop(&mut stopped) => {}
+                },
                 Err(error) => tracing::debug!("connection ended: {error}"),
             }
         }

@@ -1,4 +1,4 @@
-//! The secret that TCP clients must show. There is no default: without one of its own the gateway does not start.
+//! The secret that TCP clients must show. There is no default: without its own the gateway does not start.
 
 use std::{
     fmt,

@@ -23,7 +23,7 @@ impl BodyRules {
     /// The JSON value in the body.
     ///
     /// # Errors
-    /// 415 for another type, 413 over the length, 408 when it does not arrive in time, 400 when it is not a `T`.
+    /// 415 for another type, 413 over the length, 408 when it does not arrive in time, 400 when it is no `T`.
     pub async fn read_json<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,

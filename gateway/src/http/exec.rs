@@ -133,9 +133,9 @@ fn check_size(request: &RunRequest) -> Result<(), ApiError> {
 /// Run a command.
 ///
 /// The answer is 200 whatever ended the command; `ended_by` and `exit_code` say what did. With
-/// `Accept: text/event-stream` it is a stream of events: `started` {id}, `stdout` and `stderr` {data, encoding},
-/// `exit` (the report, with `stdout` and `stderr` null), or `error` (as in other failures) where the end is
-/// not known. A client that leaves ends the command.
+/// `Accept: text/event-stream` it is a stream of events: `started` (StartedEvent), `stdout` and `stderr`
+/// (OutputEvent), `exit` (ExitReport, with `stdout` and `stderr` null), or `error` (ErrorBody) where the end
+/// is not known. A client that leaves ends the command.
 #[utoipa::path(
     post,
     path = "/v1/exec",

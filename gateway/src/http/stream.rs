@@ -15,20 +15,24 @@ use cordon_protocol::{Captured, Encoding, Event, client::ClientError};
 use futures_util::{Stream, stream::unfold};
 use serde::Serialize;
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use utoipa::ToSchema;
 
 /// Silence after which a comment is sent, so that proxies keep the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(14);
 
-/// Data of a `started` event.
-#[derive(Debug, Serialize)]
-struct Started {
+/// Data of a `started` event: the program has been executed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StartedEvent {
+    /// Unique name of the run.
     id: String,
 }
 
-/// Data of a `stdout` or `stderr` event.
-#[derive(Debug, Serialize)]
-struct Chunk {
+/// Data of a `stdout` or `stderr` event: a piece of output as it came, no character split.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct OutputEvent {
+    /// Text, or base64.
     data: String,
+    /// Which of the two.
     encoding: Encoding,
 }
 
@@ -69,7 +73,7 @@ struct Translation {
 impl Translation {
     fn push(&mut self, event: Result<Event, ClientError>) {
         match event {
-            Ok(Event::Started { id }) => self.send("started", &Started { id }),
+            Ok(Event::Started { id }) => self.send("started", &StartedEvent { id }),
             Ok(Event::Stdout(bytes)) => {
                 let chunk = self.stdout.push(bytes);
                 self.send_chunk("stdout", chunk);
@@ -103,7 +107,7 @@ impl Translation {
     fn send_chunk(&mut self, name: &str, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             let Captured { text, encoding } = Captured::from_bytes(bytes);
-            self.send(name, &Chunk { data: text, encoding });
+            self.send(name, &OutputEvent { data: text, encoding });
         }
     }
 

@@ -1,7 +1,7 @@
 //! The program itself: what it refuses to start with, what it has given up once it serves, and its end.
 
 use crate::{
-    client::{SOON, TOKEN, answers, get, post},
+    client::{SOON, TOKEN, get, post},
     executor::{self, report},
 };
 use nix::{
@@ -16,12 +16,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    time::Duration,
 };
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpStream, UnixStream},
+    net::{TcpStream, UnixDatagram, UnixStream},
     time::timeout,
 };
 
@@ -128,11 +127,20 @@ fn status(pid: u32, name: &str) -> String {
 async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     let installed = Installed::new();
     let socket = installed.path("gateway.sock");
-    let mut child = installed.command("").stderr(Stdio::piped()).spawn().unwrap();
-    assert!(answers(&socket).await);
+    let manager = UnixDatagram::bind(installed.path("notify.sock")).unwrap();
+    fs::set_permissions(installed.path("notify.sock"), fs::Permissions::from_mode(0o666)).unwrap();
+    let mut command = installed.command("");
+    command.env("NOTIFY_SOCKET", installed.path("notify.sock"));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let told = async || {
+        let mut buffer = [0; 256];
+        let length = timeout(SOON, manager.recv(&mut buffer)).await.unwrap().unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    assert_eq!(told().await, "READY=1");
 
     let pid = child.id();
-    assert_eq!(status(pid, "NoNewPrivs"), "1");
+    assert_eq!((status(pid, "NoNewPrivs").as_str(), status(pid, "Seccomp").as_str()), ("1", "2"));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(status(pid, set), "0000000000000000", "{set}");
     }
@@ -164,6 +172,7 @@ async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     assert!(answer.contains("through"), "{answer}");
 
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(told().await, "STOPPING=1");
     let output = tokio::task::spawn_blocking(move || {
         let status = child.wait().unwrap();
         let mut log = String::new();
@@ -218,7 +227,6 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(!installed.path("gateway.sock").exists(), "nothing is bound beside what was passed");
-    tokio::time::sleep(Duration::from_millis(10)).await;
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap());
     assert!(timeout(SOON, status).await.unwrap().unwrap().success());

@@ -13,7 +13,7 @@ use std::{
     future::Future,
     net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 use tempfile::TempDir;
@@ -192,15 +192,4 @@ fn dechunk(mut rest: &[u8]) -> Vec<u8> {
         rest = &rest[end + 2 + length + 2..];
     }
     panic!("the stream was cut: {:?}", String::from_utf8_lossy(&body));
-}
-
-/// Waits until `path` can be connected to.
-pub(crate) async fn answers(path: &Path) -> bool {
-    for _ in 0..200 {
-        if UnixStream::connect(path).await.is_ok() {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    false
 }

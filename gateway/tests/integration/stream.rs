@@ -120,7 +120,9 @@ async fn ten_megabytes_go_in_and_come_out_without_a_deadlock() {
         }
         c.exit(streamed(0)).await;
     });
-    let data: Vec<u8> = (0..10u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    // Every byte value, in an order that does not repeat with the pieces.
+    let data: Vec<u8> =
+        (0..10u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()[0]).collect();
     let body = json!({ "command": "cat", "stdin": { "base64": STANDARD.encode(&data) } });
     let mut back = Vec::new();
     for (name, event) in gateway.exec_stream(body).await.events() {
