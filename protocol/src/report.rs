@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a command ended and what held while it ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitReport {
     /// Unique name of the run.
     pub id: String,
@@ -48,6 +49,7 @@ pub struct ExitReport {
 
 /// Causes of an end. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
     /// It exited.
@@ -72,6 +74,7 @@ pub enum EndedBy {
 
 /// Limits by their names in `limits_hit`. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LimitName {
     /// Memory.
@@ -92,6 +95,7 @@ pub enum LimitName {
 
 /// What held while a command ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Enforced {
     /// Real, effective and saved uid of the command.
     pub uid: u32,
@@ -111,6 +115,7 @@ pub struct Enforced {
 
 /// How a command's tree is bounded. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupMode {
     /// cgroup v2 with memory, pids and cpu.
@@ -123,6 +128,7 @@ pub enum CgroupMode {
 
 /// Namespaces. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum NamespaceName {
@@ -135,6 +141,7 @@ pub enum NamespaceName {
 
 /// What of the network a profile lets a command reach. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkMode {
     /// Its own loopback only.
@@ -147,6 +154,7 @@ pub enum NetworkMode {
 
 /// How a captured stream is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Encoding {
     /// Text as it was.
     #[serde(rename = "utf-8")]
@@ -158,6 +166,7 @@ pub enum Encoding {
 
 /// What stood in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hint {
     /// The layer that refused.
     pub layer: String,

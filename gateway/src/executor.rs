@@ -1,0 +1,89 @@
+//! The executor as the gateway sees it: one connection a command, made anew each time, so that an executor
+//! that was away is found again without further ado.
+
+use axum::body::Bytes;
+use cordon_protocol::{
+    Event, RunRequest,
+    client::{
+        ClientError,
+        asynchronous::{self, Connection, Stdin},
+    },
+};
+use std::{path::Path, sync::Arc};
+use tokio::task::JoinHandle;
+
+/// How the gateway names itself to the executor, for its log.
+const CLIENT: &str = concat!("cordon-gateway/", env!("CARGO_PKG_VERSION"));
+
+/// The executor behind a socket.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    socket: Arc<Path>,
+}
+
+/// A command under way. Dropping it closes the connection, which ends the command.
+#[derive(Debug)]
+pub struct Run {
+    connection: Connection,
+    _stdin: StdinFeed,
+}
+
+/// The sending half, kept until the end: closing it would end the command.
+#[derive(Debug)]
+enum StdinFeed {
+    /// Standard input is `/dev/null`.
+    None { _half: Stdin },
+    /// Being sent while output is read, since a command may well write before it has read everything.
+    Sending(JoinHandle<Stdin>),
+}
+
+impl Drop for StdinFeed {
+    fn drop(&mut self) {
+        if let Self::Sending(task) = self {
+            task.abort();
+        }
+    }
+}
+
+impl Executor {
+    /// The executor that listens at `socket`.
+    pub fn new(socket: &Path) -> Self {
+        Self { socket: socket.into() }
+    }
+
+    /// Starts a command, and sends `stdin` beside what follows.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says; a refusal of the request itself comes from [`Run::next_event`].
+    pub async fn run(&self, mut request: RunRequest, stdin: Option<Bytes>) -> Result<Run, ClientError> {
+        request.stdin = stdin.is_some();
+        let (connection, mut half) = asynchronous::run(&self.socket, CLIENT, request).await?;
+        let feed = match stdin {
+            None => StdinFeed::None { _half: half },
+            Some(data) => StdinFeed::Sending(tokio::spawn(async move {
+                // A command may end without having read everything; the report says how it ended.
+                let _ = half.send_all(&data).await;
+                half
+            })),
+        };
+        Ok(Run { connection, _stdin: feed })
+    }
+
+    /// Whether the executor answers a question.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn check(&self) -> Result<(), ClientError> {
+        asynchronous::profiles(&self.socket, CLIENT).await.map(drop)
+    }
+}
+
+impl Run {
+    /// The next event; the last is `Exited`. Not cancel safe: drop the run when it is not awaited to its end.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn next_event(&mut self) -> Result<Event, ClientError> {
+        self.connection.next_event().await
+    }
+}

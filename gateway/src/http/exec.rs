@@ -1,0 +1,253 @@
+//! `POST /v1/exec`: a command as JSON, its report as JSON or its events as a stream.
+
+use super::{Gateway, stream};
+use crate::error::{ApiError, ErrorBody};
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use cordon_protocol::{Action, Event, ExitReport, LimitRequest, RunRequest, client::ClientError, limits};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// A command: exactly one of `command` and `argv`; everything else may be left out.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecRequest {
+    /// A line for the profile's shell (`bash -c LINE`).
+    #[schema(example = "echo hello; exit 3")]
+    command: Option<String>,
+    /// A program and its arguments, no shell between.
+    argv: Option<Vec<String>>,
+    /// Profile; `default` where none is named.
+    profile: Option<String>,
+    /// Working directory inside the sandbox; the workspace where none is named.
+    cwd: Option<String>,
+    /// Environment entries beside the profile's.
+    env: Option<BTreeMap<String, String>>,
+    /// Standard input; `/dev/null` where there is none.
+    stdin: Option<StdinField>,
+    /// Time by the clock, milliseconds.
+    timeout_ms: Option<u64>,
+    /// Memory of all processes together, bytes.
+    memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pids: Option<u64>,
+    /// Output of both streams after which the command is ended, bytes.
+    output_bytes: Option<u64>,
+    /// Output kept in the report, per stream, bytes.
+    capture_bytes: Option<u64>,
+}
+
+/// Text as it is, or any bytes in base64.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected text or {\"base64\": text}")]
+enum StdinField {
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Bytes(Base64Field),
+}
+
+/// Bytes in base64 (RFC 4648, 4, with padding).
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Base64Field {
+    base64: String,
+}
+
+impl ExecRequest {
+    /// What the executor is asked, and the standard input.
+    fn into_parts(self, stream: bool) -> Result<(RunRequest, Option<Bytes>), ApiError> {
+        let action = match (self.command, self.argv) {
+            (Some(line), None) => Action::Line(line),
+            (None, Some(argv)) => Action::Argv(argv),
+            (Some(_), Some(_)) => {
+                return Err(ApiError::bad_request("command and argv: only one of them can be run")
+                    .hint("send `command` for a shell line, or `argv` for a program with its arguments"));
+            }
+            (None, None) => {
+                return Err(ApiError::bad_request("command or argv: one of them is needed")
+                    .hint("send {\"command\": \"echo hello\"} or {\"argv\": [\"echo\", \"hello\"]}"));
+            }
+        };
+        let stdin = self.stdin.map(StdinField::into_bytes).transpose()?;
+        let request = RunRequest {
+            profile: self.profile,
+            action,
+            cwd: self.cwd,
+            env: self.env.unwrap_or_default().into_iter().collect(),
+            stdin: stdin.is_some(),
+            stream,
+            limits: LimitRequest {
+                wall_ms: self.timeout_ms,
+                memory_bytes: self.memory_bytes,
+                pids: self.pids,
+                output_bytes: self.output_bytes,
+                capture_bytes: self.capture_bytes,
+                ..LimitRequest::default()
+            },
+        };
+        check_size(&request)?;
+        Ok((request, stdin))
+    }
+}
+
+impl StdinField {
+    fn into_bytes(self) -> Result<Bytes, ApiError> {
+        match self {
+            Self::Text(text) => Ok(text.into()),
+            Self::Bytes(field) => STANDARD
+                .decode(field.base64)
+                .map(Bytes::from)
+                .map_err(|error| ApiError::bad_request(format!("stdin.base64: not base64: {error}"))),
+        }
+    }
+}
+
+/// What can never be executed does not travel: it might not even fit into a frame.
+fn check_size(request: &RunRequest) -> Result<(), ApiError> {
+    // Beside its bytes each entry costs a terminator and a pointer (execve(2)).
+    let cost = |text: &str| text.len() + 1 + size_of::<usize>();
+    let action = match &request.action {
+        Action::Line(line) => cost(line),
+        Action::Argv(argv) => argv.iter().map(|argument| cost(argument)).sum(),
+    };
+    let env: usize = request.env.iter().map(|(name, value)| cost(name) + cost(value)).sum();
+    let rest = request.cwd.iter().chain(&request.profile).map(String::len).sum::<usize>();
+    let (total, most) = (action + env + rest, limits::ARGUMENTS_MAX_BYTES);
+    if total > most {
+        let field = if matches!(request.action, Action::Line(_)) { "command" } else { "argv" };
+        let message =
+            format!("{field}, env, cwd and profile: {total} bytes are over the limit of {most} bytes");
+        return Err(ApiError::bad_request(message).hint("send large data as stdin"));
+    }
+    Ok(())
+}
+
+/// Run a command.
+///
+/// The answer is 200 whatever ended the command; `ended_by` and `exit_code` say what did. With
+/// `Accept: text/event-stream` it is a stream of events: `started` (StartedEvent), `stdout` and `stderr`
+/// (OutputEvent), `exit` (ExitReport, with `stdout` and `stderr` null), or `error` (ErrorBody) where the end
+/// is not known. A client that leaves ends the command.
+#[utoipa::path(
+    post,
+    path = "/v1/exec",
+    tag = "commands",
+    security(("bearer" = []), ("key" = [])),
+    request_body = ExecRequest,
+    responses(
+        (status = 200, description = "How it ended", content(
+            (ExitReport = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = 400, description = "Malformed, or a limit or profile that is refused", body = ErrorBody),
+        (status = 401, description = "Token missing or wrong", body = ErrorBody),
+        (status = 403, description = "Host, Origin or the gateway itself is not allowed", body = ErrorBody),
+        (status = 408, description = "The body did not arrive in time", body = ErrorBody),
+        (status = 413, description = "The body is too large", body = ErrorBody),
+        (status = 415, description = "The body is not JSON", body = ErrorBody),
+        (status = 429, description = "Too many at once; see Retry-After", body = ErrorBody),
+        (status = 500, description = "Cordon's own failure", body = ErrorBody),
+        (status = 503, description = "The executor is away or ending", body = ErrorBody),
+    )
+)]
+pub async fn exec(
+    State(gateway): State<Gateway>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let request: ExecRequest = gateway.body.read_json(&headers, body).await?;
+    let wants_stream = wants_stream(&headers);
+    let (request, stdin) = request.into_parts(wants_stream)?;
+    let mut run = gateway.executor.run(request, stdin).await?;
+    // The status is still open until the executor has taken the command or refused it.
+    let first = run.next_event().await?;
+    if wants_stream {
+        return Ok(stream::respond(run, first));
+    }
+    let mut event = first;
+    loop {
+        match event {
+            Event::Exited(report) => return Ok(Json(*report).into_response()),
+            Event::Started { .. } => event = run.next_event().await?,
+            _ => return Err(ClientError::Unexpected.into()),
+        }
+    }
+}
+
+/// Whether the client lists `text/event-stream` among what it accepts.
+fn wants_stream(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut types = values.flat_map(|value| value.split(',')).filter_map(|item| item.split(';').next());
+    types.any(|name| name.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(json: &str) -> Result<(RunRequest, Option<Bytes>), ApiError> {
+        serde_json::from_str::<ExecRequest>(json).unwrap().into_parts(false)
+    }
+
+    #[test]
+    fn every_field_arrives() {
+        let (request, stdin) = parts(
+            r#"{"argv":["a",""],"profile":"p","cwd":"/tmp","env":{"B":"2","A":"1"},"stdin":{"base64":"/wA="},
+                "timeout_ms":1,"memory_bytes":2,"pids":3,"output_bytes":4,"capture_bytes":5}"#,
+        )
+        .unwrap();
+        assert_eq!(stdin.as_deref(), Some(&[0xff, 0][..]));
+        let limits = LimitRequest {
+            wall_ms: Some(1),
+            memory_bytes: Some(2),
+            pids: Some(3),
+            output_bytes: Some(4),
+            capture_bytes: Some(5),
+            ..LimitRequest::default()
+        };
+        let wanted = RunRequest {
+            profile: Some("p".into()),
+            action: Action::Argv(vec!["a".into(), String::new()]),
+            cwd: Some("/tmp".into()),
+            env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
+            stdin: true,
+            stream: false,
+            limits,
+        };
+        assert_eq!(request, wanted);
+        let (request, stdin) = parts(r#"{"command":"ls","stdin":""}"#).unwrap();
+        assert!(request.stdin && stdin.is_some_and(|s| s.is_empty()), "empty is not the same as none");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_here() {
+        for (json, word) in [
+            ("{}", "command or argv"),
+            (r#"{"command":"x","argv":["x"]}"#, "only one"),
+            (r#"{"command":"x","stdin":{"base64":"?"}}"#, "stdin.base64"),
+        ] {
+            let error = parts(json).unwrap_err();
+            assert!(error.status == 400 && error.message.contains(word), "{error}");
+        }
+        let many = serde_json::json!({ "argv": vec![""; 300_000] }).to_string();
+        assert!(parts(&many).unwrap_err().message.starts_with("argv"));
+        let long = serde_json::json!({ "command": "x".repeat(limits::ARGUMENTS_MAX_BYTES) }).to_string();
+        assert!(parts(&long).unwrap_err().message.starts_with("command"));
+    }
+
+    #[test]
+    fn accept_is_a_list() {
+        let wants =
+            |value: &str| wants_stream(&HeaderMap::from_iter([(header::ACCEPT, value.parse().unwrap())]));
+        assert!(wants("text/event-stream") && wants("application/json, Text/Event-Stream;q=0.5"));
+        assert!(!wants("*/*") && !wants("application/json") && !wants("text/event-streams"));
+    }
+}

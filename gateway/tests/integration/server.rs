@@ -1,0 +1,113 @@
+//! Connections: silent ones, kept ones, too many of them, and the end of the gateway.
+
+use crate::{
+    client::{SOON, TOKEN, gateway, get, post},
+    executor::{self, report, streamed},
+};
+use std::time::{Duration, Instant};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::mpsc,
+    time::timeout,
+};
+
+#[tokio::test]
+async fn silent_and_half_headed_connections_are_closed_in_time() {
+    let gateway = gateway("header_timeout = \"300ms\"");
+    for begin in [&b""[..], b"GET /healthz HTTP/1.1\r\nHost: local"] {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        client.write_all(begin).await.unwrap();
+        let mut rest = Vec::new();
+        timeout(SOON, client.read_to_end(&mut rest)).await.expect("closed").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_leave_room_for_others() {
+    let gateway = gateway("");
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(gateway.address).await.unwrap());
+    }
+    assert_eq!(gateway.send(&get("/healthz", "Host: localhost\r\n")).await.status, 200);
+}
+
+#[tokio::test]
+async fn beyond_the_most_connections_clients_wait_their_turn() {
+    let gateway = gateway("connections_max = 1\nheader_timeout = \"500ms\"");
+    let _silent = TcpStream::connect(gateway.address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let begin = Instant::now();
+    assert_eq!(gateway.send(&get("/healthz", "Host: localhost\r\n")).await.status, 200);
+    assert!(begin.elapsed() > Duration::from_millis(300), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn one_connection_carries_several_requests() {
+    let gateway = gateway("");
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    let request = format!("GET /nothing HTTP/1.1\r\nHost: localhost\r\nx-api-key: {TOKEN}\r\n\r\n");
+    for _ in 0..3 {
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut buffer = [0; 4096];
+        let length = timeout(SOON, client.read(&mut buffer)).await.unwrap().unwrap();
+        assert!(buffer[..length].starts_with(b"HTTP/1.1 404"));
+    }
+}
+
+#[tokio::test]
+async fn a_running_request_may_end_after_the_word_to_stop() {
+    let mut gateway = gateway("");
+    let (seen, mut events) = mpsc::unbounded_channel();
+    executor::start(&gateway.executor(), move |mut c| {
+        let seen = seen.clone();
+        async move {
+            c.run().await;
+            seen.send(()).unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            c.exit(report(0, "finished")).await;
+        }
+    });
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    // A connection that keeps quiet does not hold the end up.
+    let _silent = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(&post(r#"{"command":"x"}"#, "")).await.unwrap();
+    events.recv().await.unwrap();
+    let stopped = gateway.stop();
+    let mut answer = String::new();
+    timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.contains("finished"), "{answer}");
+    let begin = Instant::now();
+    timeout(SOON, stopped).await.unwrap().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(4));
+    assert!(TcpStream::connect(gateway.address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_end_within_the_grace_is_cut_and_its_command_with_it() {
+    let mut gateway = gateway("shutdown_grace = \"300ms\"");
+    let (seen, mut events) = mpsc::unbounded_channel();
+    executor::start(&gateway.executor(), move |mut c| {
+        let seen = seen.clone();
+        async move {
+            c.run().await;
+            c.started().await;
+            seen.send("running").unwrap();
+            assert!(c.next().await.is_none());
+            seen.send("closed").unwrap();
+            c.exit(streamed(0)).await;
+        }
+    });
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(&post(r#"{"command":"x"}"#, "Accept: text/event-stream\r\n")).await.unwrap();
+    assert_eq!(events.recv().await, Some("running"));
+    let begin = Instant::now();
+    timeout(SOON, gateway.stop()).await.unwrap().unwrap();
+    assert!((300..4000).contains(&begin.elapsed().as_millis()));
+    assert_eq!(timeout(SOON, events.recv()).await.unwrap(), Some("closed"));
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.unwrap();
+    // Cut, and recognisable as such: the last chunk of the body is missing.
+    assert!(!rest.ends_with(b"0\r\n\r\n"));
+}
