@@ -7,5 +7,7 @@
 
 mod harness;
 
+mod ends;
+mod processes;
 mod report;
 mod streams;

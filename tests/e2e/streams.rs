@@ -1,10 +1,11 @@
 //! Standard input and output: complete, in time, and in bounded memory.
 
 use crate::harness::{
-    client::{collect, line},
+    Up,
+    client::{argv, collect, line},
     eventually, marker,
     process::{sandboxed, status_number},
-    shared, Up,
+    shared,
 };
 use cordon_protocol::{EndedBy, Event, client::blocking};
 use std::{
@@ -59,7 +60,9 @@ fn a_hundred_megabytes_pass_through_in_bounded_memory() {
     assert_eq!(client.wait().unwrap().code(), Some(0));
     assert_eq!(output.len(), input.len());
     assert!(output == input, "the bytes are not the same");
-    for (name, bytes) in [("client", client_peak), ("server", peak(up.server())), ("monitor", peak(up.monitor()))] {
+    for (name, bytes) in
+        [("client", client_peak), ("server", peak(up.server())), ("monitor", peak(up.monitor()))]
+    {
         assert!((1..64 << 20).contains(&bytes), "{name}: {bytes} bytes at its peak");
     }
 }
@@ -90,7 +93,8 @@ fn output_streams_while_the_command_runs() {
 fn input_is_answered_before_its_end() {
     let mut client = shared().cordon(&["run", "-c", "while read -r x; do echo got $x; done"]);
     let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut stdin, mut stdout) = (client.stdin.take().unwrap(), BufReader::new(client.stdout.take().unwrap()));
+    let (mut stdin, mut stdout) =
+        (client.stdin.take().unwrap(), BufReader::new(client.stdout.take().unwrap()));
     for word in ["one", "two"] {
         writeln!(stdin, "{word}").unwrap();
         let mut answer = String::new();
@@ -105,14 +109,14 @@ fn input_is_answered_before_its_end() {
 fn a_client_that_does_not_read_stalls_the_command_and_not_the_server() {
     let up = Up::start();
     let before = peak(up.server());
-    // `written` grows with what `yes` could get rid of.
-    let mut request = line("yes | tee >(wc -c > /dev/null) ; true");
+    let marker = marker();
+    let mut request = argv(&["yes", &marker]);
     request.stream = true;
     request.limits.output_bytes = Some(8 << 30);
     let (mut connection, _stdin) = blocking::run(&up.socket, "test", request).unwrap();
     assert!(matches!(connection.next_event().unwrap(), Event::Started { .. }));
-    eventually("yes runs", Duration::from_secs(10), || !sandboxed("yes").is_empty());
-    let yes = sandboxed("yes")[0];
+    let yes = sandboxed(&marker)[0];
+    // Grows with what `yes` could get rid of.
     let written = || -> u64 {
         let io = std::fs::read_to_string(format!("/proc/{yes}/io")).unwrap();
         io.lines().find_map(|l| l.strip_prefix("wchar: ")).unwrap().parse().unwrap()
