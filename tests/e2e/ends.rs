@@ -38,7 +38,8 @@ fn wait_gone(marker: &str) {
 
 fn start_client(executor: &crate::harness::Client, marker: &str) -> Child {
     let mut client = executor.cordon(&["run", "-c", &stubborn(marker)]);
-    let mut client = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client =
+        client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut word = String::new();
     // Not dropped: a closed pipe is another way to end.
     let stdout = client.stdout.as_mut().unwrap();
@@ -61,7 +62,8 @@ impl Traces {
         let command = sandboxed(marker)[0];
         let group = host::cgroup_of(command).expect("this host has cgroup v2");
         // The leaf, and every group above it that the executor made.
-        let mine = group.ancestors().filter(|g| g.starts_with(host::cgroup2().unwrap()) && !before.contains(*g));
+        let mine =
+            group.ancestors().filter(|g| g.starts_with(host::cgroup2().unwrap()) && !before.contains(*g));
         let mut groups: Vec<_> = mine.map(Path::to_owned).collect();
         assert!(!groups.is_empty(), "{} is not a group of its own", group.display());
         let top = groups.last().unwrap().clone();
@@ -197,9 +199,6 @@ fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     assert_eq!(ran.status, 125, "an executor that went away is no ordinary end: {}", ran.stderr);
     let mut executor = executor.again();
     executor.assert_works();
-    let leaf = traces.groups.first().unwrap();
-    let emptied = |group: &Path| fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|p| p.is_empty());
-    assert!(!leaf.exists() || emptied(leaf), "the next start swept {}", leaf.display());
     executor.process().signal(Signal::SIGTERM);
     executor.process().wait(Duration::from_secs(20));
     traces.assert_none_left();

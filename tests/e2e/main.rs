@@ -7,7 +7,9 @@
 
 mod harness;
 
+mod attacks;
 mod ends;
+mod layers;
 mod processes;
 mod report;
 mod streams;

@@ -135,7 +135,11 @@ fn an_init_has_a_user_of_its_own_that_a_command_cannot_reach() {
 fn the_sockets_are_open_to_the_group_alone() {
     for name in ["executor.sock", "gateway.sock"] {
         let meta = fs::metadata(shared().directory().join(name)).unwrap();
-        assert_eq!((meta.mode() & 0o777, meta.uid(), meta.gid()), (0o660, 0, host::gid_of("cordon")), "{name}");
+        assert_eq!(
+            (meta.mode() & 0o777, meta.uid(), meta.gid()),
+            (0o660, 0, host::gid_of("cordon")),
+            "{name}"
+        );
     }
     let token = fs::metadata(shared().directory().join("token")).unwrap();
     assert_eq!(token.mode() & 0o007, 0, "everybody can read the token");
