@@ -15,7 +15,6 @@ use nix::{
 };
 use std::{
     collections::BTreeSet,
-    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Stdio},

@@ -9,6 +9,8 @@ mod harness;
 
 mod attacks;
 mod ends;
+mod fault;
+mod hostile;
 mod layers;
 mod processes;
 mod report;

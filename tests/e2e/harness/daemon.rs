@@ -37,6 +37,9 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// A variable's value in the environment of every instance of `cordon up`.
+pub(crate) const SECRET: &str = "known-to-the-daemons-alone";
+
 /// `cordon up` and all it has started.
 pub(crate) struct Up {
     // Before the directory, so that it is dropped, and has ended, first.
@@ -73,6 +76,7 @@ impl Up {
     pub(crate) fn command(directory: &Path, port: u16) -> Command {
         let mut command = process::tied(&programs().cordon);
         command.arg("up").arg("--dir").arg(directory).args(["--port", &port.to_string()]);
+        command.env("CORDON_TEST_SECRET", SECRET);
         command
     }
 

@@ -56,9 +56,14 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts it, standard output and error into the log.
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_with_stdin(command, Stdio::null())
+    }
+
+    /// As [`Process::start`], with this standard input.
+    pub(crate) fn start_with_stdin(mut command: Command, stdin: Stdio) -> Self {
         let (reader, writer) = pipe().unwrap();
-        command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        command.stdin(stdin).stdout(writer.try_clone().unwrap()).stderr(writer);
         let child = spawn(command);
         let log = Arc::new(Mutex::new(String::new()));
         let (sender, lines) = channel();
