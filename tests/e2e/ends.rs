@@ -117,12 +117,12 @@ fn a_client_that_is_killed_ends_the_whole_tree() {
 
 #[test]
 fn ctrl_c_in_the_client_ends_the_whole_tree() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for (signal, status) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let marker = marker();
         let client = start_client(shared(), &marker);
         kill(Pid::from_raw(client.id() as i32), signal).unwrap();
         let ran = process::finish(client, "cordon run");
-        assert_eq!(ran.status, 130, "{}", ran.stderr);
+        assert_eq!(ran.status, status, "{}", ran.stderr);
         wait_gone(&marker);
     }
 }

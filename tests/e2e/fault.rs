@@ -41,7 +41,9 @@ fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
     for step in steps() {
         let file = directory.join(format!("fault-{step}-{}", marker()));
         let executor = Executor::start_with_fault(&step, &profiles());
-        for mut request in [line(&format!("echo ran > {}", file.display())), argv(&["touch", &file.to_string_lossy()])] {
+        for mut request in
+            [line(&format!("echo ran > {}", file.display())), argv(&["touch", &file.to_string_lossy()])]
+        {
             request.profile = Some("writer".to_owned());
             match executor.ask(request) {
                 Ok(events) => {

@@ -128,7 +128,7 @@ impl Hostile {
 
     fn accepted(&self, expected: u32) -> u64 {
         match self.next() {
-            (ToServer::Connection { connection, uid }, descriptors) => {
+            (ToServer::Connection { connection, uid, .. }, descriptors) => {
                 assert_eq!((uid, descriptors.len()), (expected, 1), "the uid is the kernel's word");
                 connection
             }
@@ -308,9 +308,14 @@ fn limits_above_the_ceiling_and_below_the_floor_are_refused_by_the_monitor_itsel
             assert_eq!(ask(field, value), expected);
         }
     }
-    for field in [LimitField::Wall, LimitField::CpuTime, LimitField::Memory, LimitField::Pids, LimitField::Cpu] {
+    for field in
+        [LimitField::Wall, LimitField::CpuTime, LimitField::Memory, LimitField::Pids, LimitField::Cpu]
+    {
         let refusal = ask(field, 0);
-        assert!(matches!(refusal, LaunchRefusal::BelowFloor { limit, value: 0, .. } if limit == field), "{refusal:?}");
+        assert!(
+            matches!(refusal, LaunchRefusal::BelowFloor { limit, value: 0, .. } if limit == field),
+            "{refusal:?}"
+        );
     }
     hostile.assert_works();
 }
@@ -355,7 +360,8 @@ fn no_descriptor_and_too_many_are_refused() {
         hostile.send(&launch, &vec![request.as_fd(); count]);
         // Refused, or ignored where the message cannot be believed at all.
         if let Some((message, _)) = hostile.receive() {
-            let refused = matches!(message, ToServer::LaunchRefused { connection: of, .. } if of == connection);
+            let refused =
+                matches!(message, ToServer::LaunchRefused { connection: of, .. } if of == connection);
             assert!(refused, "{count}: {message:?}");
         }
         hostile.assert_quiet();
@@ -447,7 +453,8 @@ fn a_server_that_hangs_up_ends_the_monitor_and_every_command() {
     let (_job, output) = hostile.launched(connection, "default", &format!("sleep {marker}; :"));
     drop(output);
     let Hostile { link, process, directory } = &mut hostile;
-    let (other, _end) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    let (other, _end) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     drop(std::mem::replace(link, other));
     assert!(!process.wait(Duration::from_secs(20)).success());
     eventually("the command is dead", Duration::from_secs(10), || sandboxed(&marker).is_empty());

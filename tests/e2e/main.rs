@@ -8,6 +8,8 @@
 mod harness;
 
 mod attacks;
+mod bad_input;
+mod config;
 mod ends;
 mod fault;
 mod hostile;
