@@ -78,7 +78,12 @@ fn invalid_utf8_is_refused() {
     let mut wire = Wire::greeted(&shared().socket);
     wire.send_bytes(&frame(&payload));
     assert_eq!(wire.refusal().code, RefusalCode::BadFrame);
-    let body = send(shared().request("POST", "/v1/exec").header("Content-Type", "application/json").body(&b"{\"command\":\"\xff\"}"[..]));
+    let body = send(
+        shared()
+            .request("POST", "/v1/exec")
+            .header("Content-Type", "application/json")
+            .body(&b"{\"command\":\"\xff\"}"[..]),
+    );
     body.error(400);
     shared().assert_works();
 }
@@ -167,10 +172,21 @@ fn limits_that_are_zero_negative_or_absurd_are_refused_with_limit_value_and_ceil
         }
     }
     for arguments in [
-        ["--memory", "900G"], ["--memory", "-5"], ["--memory", "0"], ["--memory", "1T"], ["--memory", ""],
-        ["--timeout", "0s"], ["--timeout", "2h"], ["--timeout", "60"], ["--timeout", "-1s"],
-        ["--pids", "0"], ["--pids", "5000"], ["--pids", "-1"], ["--pids", "many"],
-        ["--output", "17G"], ["--capture", "9M"],
+        ["--memory", "900G"],
+        ["--memory", "-5"],
+        ["--memory", "0"],
+        ["--memory", "1T"],
+        ["--memory", ""],
+        ["--timeout", "0s"],
+        ["--timeout", "2h"],
+        ["--timeout", "60"],
+        ["--timeout", "-1s"],
+        ["--pids", "0"],
+        ["--pids", "5000"],
+        ["--pids", "-1"],
+        ["--pids", "many"],
+        ["--output", "17G"],
+        ["--capture", "9M"],
     ] {
         let ran = shared().run(&[&arguments[..], &["--", "echo", "ran"]].concat());
         assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{arguments:?}: {ran:?}");
@@ -183,8 +199,17 @@ fn limits_that_are_zero_negative_or_absurd_are_refused_with_limit_value_and_ceil
 #[test]
 fn a_working_directory_outside_the_profile_runs_nothing() {
     for cwd in [
-        "/no/such/directory", "/etc/passwd", "/root", "/var", "/proc/self/fd/3", "/proc/1/root", "/proc/self/cwd",
-        "relative", "", "/tmp/../root", "/dev/fd/3",
+        "/no/such/directory",
+        "/etc/passwd",
+        "/root",
+        "/var",
+        "/proc/self/fd/3",
+        "/proc/1/root",
+        "/proc/self/cwd",
+        "relative",
+        "",
+        "/tmp/../root",
+        "/dev/fd/3",
     ] {
         let ran = shared().run(&["--cwd", cwd, "--", "echo", "ran"]);
         assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{cwd}: {ran:?}");
@@ -194,7 +219,10 @@ fn a_working_directory_outside_the_profile_runs_nothing() {
         if let Ok(events) = shared().ask(request) {
             let report = events.report;
             assert_eq!((report.ended_by, events.started), (EndedBy::LaunchFailed, None), "{cwd}");
-            assert!(report.step.as_deref().is_some_and(|s| s != "exec") && report.stdout_bytes == 0, "{report:?}");
+            assert!(
+                report.step.as_deref().is_some_and(|s| s != "exec") && report.stdout_bytes == 0,
+                "{report:?}"
+            );
         }
     }
     let long = format!("/{}", "x/".repeat(limits::CWD_MAX_BYTES));
@@ -284,7 +312,10 @@ fn frames_out_of_order_are_refused() {
         let code = wire.refusal().code;
         let expected = [RefusalCode::OutOfOrder, RefusalCode::NotFound, RefusalCode::BadRequest];
         let is_kill = matches!(frames.last(), Some(Request::Kill { .. }));
-        assert!(if is_kill { expected[1..].contains(&code) } else { code == RefusalCode::OutOfOrder }, "{frames:?}: {code:?}");
+        assert!(
+            if is_kill { expected[1..].contains(&code) } else { code == RefusalCode::OutOfOrder },
+            "{frames:?}: {code:?}"
+        );
     }
     // While a command runs: it ends, and the connection too.
     let marker = crate::harness::marker();
@@ -293,8 +324,11 @@ fn frames_out_of_order_are_refused() {
         request.stdin = stdin;
         Request::Run(Box::new(request))
     };
-    let cases: [(bool, &[Request]); 3] =
-        [(false, &[Request::Stdin(vec![1])]), (true, &[run()]), (true, &[Request::StdinEnd, Request::Stdin(vec![1])])];
+    let cases: [(bool, &[Request]); 3] = [
+        (false, &[Request::Stdin(vec![1])]),
+        (true, &[run()]),
+        (true, &[Request::StdinEnd, Request::Stdin(vec![1])]),
+    ];
     for (stdin, frames) in cases {
         let mut wire = Wire::greeted(&shared().socket);
         wire.send(&with_stdin(stdin));
@@ -363,7 +397,9 @@ fn a_client_that_says_hello_and_nothing_more_is_let_go() {
 
 #[test]
 fn bodies_that_are_no_request_are_refused() {
-    let post = |body: Vec<u8>| send(shared().request("POST", "/v1/exec").header("Content-Type", "application/json").body(body));
+    let post = |body: Vec<u8>| {
+        send(shared().request("POST", "/v1/exec").header("Content-Type", "application/json").body(body))
+    };
     for body in ["", "{", "not json", "{\"command\":\"true\"", "{\"command\":\"true\"}x", "[[[[[[[["] {
         post(body.into()).error(400);
     }
@@ -379,7 +415,8 @@ fn a_body_that_stops_half_way_runs_nothing_and_holds_up_nobody() {
     let body = b"{\"command\": \"echo ran\"}";
     let host = format!("127.0.0.1:{}", up.port);
     let authorization = format!("Bearer {}", up.token);
-    let headers = [("Host", host.as_str()), ("Authorization", &authorization), ("Content-Type", "application/json")];
+    let headers =
+        [("Host", host.as_str()), ("Authorization", &authorization), ("Content-Type", "application/json")];
     let bytes = request_bytes("POST /v1/exec", &headers, body);
     let half = &bytes[..bytes.len() - 5];
     let mut closed = TcpStream::connect(("127.0.0.1", up.port)).unwrap();
@@ -401,7 +438,12 @@ fn a_body_that_stops_half_way_runs_nothing_and_holds_up_nobody() {
 
 #[test]
 fn lines_that_are_not_http_get_an_error_and_no_more() {
-    for bytes in [&b"GARBAGE\r\n\r\n"[..], b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/exec HTTP/1.1\r\nContent-Length: -1\r\n\r\n", &[0; 1000]] {
+    for bytes in [
+        &b"GARBAGE\r\n\r\n"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v1/exec HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        &[0; 1000],
+    ] {
         let answer = shared().raw(bytes);
         assert!((400..600).contains(&answer.status), "{}", answer.status);
     }
@@ -418,7 +460,10 @@ fn a_missing_or_wrong_token_is_refused() {
     let bearers = [wrong.clone(), String::new(), up.token[1..].to_owned(), format!("{} x", up.token)];
     send(up.anonymous("POST", "/v1/exec").json(&body)).error(401);
     for bearer in bearers {
-        send(up.anonymous("POST", "/v1/exec").json(&body).header("Authorization", format!("Bearer {bearer}"))).error(401);
+        send(
+            up.anonymous("POST", "/v1/exec").json(&body).header("Authorization", format!("Bearer {bearer}")),
+        )
+        .error(401);
     }
     send(up.anonymous("POST", "/v1/exec").json(&body).header("Authorization", basic)).error(401);
     send(up.anonymous("POST", "/v1/exec").json(&body).header("x-api-key", wrong)).error(401);
@@ -446,7 +491,11 @@ fn foreign_hosts_and_origins_are_refused() {
     }
     let local = format!("localhost:{}", up.port);
     for host in [&own, &local] {
-        assert_eq!(send(up.request("POST", "/v1/exec").json(&body).header("Host", host)).status, 200, "{host}");
+        assert_eq!(
+            send(up.request("POST", "/v1/exec").json(&body).header("Host", host)).status,
+            200,
+            "{host}"
+        );
     }
     let origin = format!("http://{own}");
     assert_eq!(send(up.request("POST", "/v1/exec").json(&body).header("Origin", origin)).status, 200);
@@ -505,7 +554,8 @@ fn an_executor_that_is_full_says_so() {
         let jobs = cordon_protocol::client::blocking::ps(&executor.socket, "test").unwrap();
         jobs.iter().any(|j| j.state == "running")
     });
-    let second = cordon_protocol::client::blocking::run(&executor.socket, "test", line("echo second")).unwrap();
+    let second =
+        cordon_protocol::client::blocking::run(&executor.socket, "test", line("echo second")).unwrap();
     eventually("the second waits", PATIENCE, || {
         let jobs = cordon_protocol::client::blocking::ps(&executor.socket, "test").unwrap();
         jobs.iter().any(|j| j.state == "queued")
@@ -520,7 +570,10 @@ fn an_executor_that_is_full_says_so() {
 fn bad_input_to_a_fresh_instance_leaves_it_level() {
     let up = Up::start();
     up.assert_works();
-    let count = || crate::harness::process::descriptors(up.server()).len() + crate::harness::process::descriptors(up.monitor()).len();
+    let count = || {
+        crate::harness::process::descriptors(up.server()).len()
+            + crate::harness::process::descriptors(up.monitor()).len()
+    };
     eventually("the pools are full", PATIENCE, || {
         let before = count();
         std::thread::sleep(Duration::from_millis(300));

@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Makes a path one that must not be believed; the number is the uid of somebody else.
+type Change = fn(&Path, u32);
+
 /// What a start with this configuration says before it refuses.
 fn refused(configuration: &str) -> String {
     let directory = open_directory();
@@ -34,7 +37,7 @@ fn set_mode(path: &Path, mode: u32) {
 fn a_file_that_others_could_have_written_is_refused() {
     lab();
     let uid = host::uid_of("execuser");
-    let changes: [(&str, fn(&Path, u32)); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("does not belong to root", |file, uid| chown(file, Some(uid), None).unwrap()),
         ("can be written by others", |file, _| set_mode(file, 0o664)),
         ("can be written by others", |file, _| set_mode(file, 0o646)),
@@ -56,7 +59,7 @@ fn a_file_in_a_directory_that_others_can_write_is_refused() {
         fs::create_dir(&inner).unwrap();
         inner
     };
-    let changes: [(&str, fn(&Path, u32)); 2] = [
+    let changes: [(&str, Change); 2] = [
         ("can be written by others", |inner, _| set_mode(inner, 0o777)),
         ("does not belong to root", |inner, uid| chown(inner, Some(uid), None).unwrap()),
     ];

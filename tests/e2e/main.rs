@@ -9,11 +9,15 @@ mod harness;
 
 mod attacks;
 mod bad_input;
+mod cli;
 mod config;
 mod ends;
 mod fault;
+mod gateway;
 mod hostile;
 mod layers;
+mod lesser;
 mod processes;
 mod report;
 mod streams;
+mod up;

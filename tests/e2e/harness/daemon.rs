@@ -163,7 +163,7 @@ pub(crate) fn shared() -> &'static Up {
 /// Makes the product's users, which `cordon up` does.
 pub(crate) fn ensure_users() {
     let missing = |name: &&str| User::from_name(name).unwrap().is_none();
-    if ["execuser", "cordon", "cordon-exec", "cordon-init"].iter().any(|name| missing(name)) {
+    if ["execuser", "cordon", "cordon-exec", "cordon-init"].iter().any(missing) {
         shared();
     }
 }
