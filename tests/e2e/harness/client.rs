@@ -6,7 +6,6 @@ use cordon_protocol::{
     client::{ClientError, blocking},
 };
 use std::{
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -140,7 +139,6 @@ pub(crate) fn collect(mut connection: blocking::Connection) -> Result<Events, Cl
 /// A copy of a program that every user can reach and run, in this directory.
 pub(crate) fn public_copy(program: &Path, directory: &Path) -> PathBuf {
     let copy = directory.join(program.file_name().unwrap());
-    std::fs::copy(program, &copy).unwrap();
-    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    super::process::install(program, &copy, 0o755);
     copy
 }

@@ -1,10 +1,10 @@
 //! One executor with many profiles that tests share, and what these profiles give to its commands.
 
-use super::{Executor, build::scratch, daemon, host};
+use super::{Executor, build::scratch, daemon, host, process};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     sync::OnceLock,
 };
@@ -100,12 +100,8 @@ pub(crate) fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
 
 /// A script where the profile `probe` can run it.
 pub(crate) fn script(name: &str, text: &str, mode: u32) -> PathBuf {
-    let file = probes().join(name);
-    write_with_mode(&file, text, mode);
+    let (source, file) = (probes().join(format!("{name}.source")), probes().join(name));
+    fs::write(&source, text).unwrap();
+    process::install(&source, &file, mode);
     file
-}
-
-fn write_with_mode(file: &Path, text: &str, mode: u32) {
-    fs::write(file, text).unwrap();
-    fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
 }

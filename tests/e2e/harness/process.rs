@@ -47,6 +47,14 @@ fn spawn(mut command: Command) -> Child {
     child.recv().unwrap().expect("the program starts")
 }
 
+/// Copies a file to be executed. Another process writes it: while this one has it open for writing, a
+/// child of another thread's could inherit that for a moment, and executing it is ETXTBSY.
+pub(crate) fn install(from: &Path, to: &Path, mode: u32) {
+    let mode = format!("--mode={mode:o}");
+    let status = Command::new("install").arg(mode).args([from, to]).status().unwrap();
+    assert!(status.success(), "install {}", to.display());
+}
+
 /// A running daemon with everything it has written.
 pub(crate) struct Process {
     child: Child,
