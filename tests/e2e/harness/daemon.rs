@@ -17,6 +17,7 @@ use std::{
     net::TcpListener,
     ops::Deref,
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    panic::catch_unwind,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, OnceLock},
@@ -152,12 +153,14 @@ pub(crate) fn end_at_exit(pid: i32, directory: &Path) {
 
 /// The instance of `cordon up` that tests share which harm nothing.
 pub(crate) fn shared() -> &'static Up {
-    static SHARED: OnceLock<Up> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        let up = Up::start();
+    static SHARED: OnceLock<Option<Up>> = OnceLock::new();
+    let up = SHARED.get_or_init(|| {
+        // Tried once: the other tests would wait for the same failure.
+        let up = catch_unwind(Up::start).ok()?;
         end_at_exit(up.pid(), up.directory());
-        up
-    })
+        Some(up)
+    });
+    up.as_ref().expect("the shared `cordon up` did not start; the first test that wanted it says why")
 }
 
 /// Makes the product's users, which `cordon up` does.

@@ -4,6 +4,7 @@ use super::{Executor, build::scratch, daemon, host, process};
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown},
+    panic::catch_unwind,
     path::PathBuf,
     process::Command,
     sync::OnceLock,
@@ -14,13 +15,13 @@ pub(crate) const STRANGER: u32 = 54_321;
 
 /// The executor with the profiles of [`profiles`].
 pub(crate) fn lab() -> &'static Executor {
-    static LAB: OnceLock<Executor> = OnceLock::new();
-    LAB.get_or_init(|| {
-        daemon::ensure_users();
-        let executor = Executor::start(&profiles());
+    static LAB: OnceLock<Option<Executor>> = OnceLock::new();
+    let lab = LAB.get_or_init(|| {
+        let executor = catch_unwind(|| Executor::start(&profiles())).ok()?;
         daemon::end_at_exit(executor.pid(), executor.directory());
-        executor
-    })
+        Some(executor)
+    });
+    lab.as_ref().expect("the shared executor did not start; the first test that wanted it says why")
 }
 
 /// The directory whose files the profile `probe` may read and execute.

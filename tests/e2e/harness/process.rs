@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -91,7 +91,7 @@ impl Process {
 
     /// Waits for a line with this text.
     pub(crate) fn wait_for(&self, text: &str) {
-        let lines = self.lines.lock().unwrap();
+        let lines = self.lines();
         let start = Instant::now();
         loop {
             match lines.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
@@ -102,6 +102,11 @@ impl Process {
         }
     }
 
+    /// Usable after a failure as well: the end of a process is waited for then too.
+    fn lines(&self) -> MutexGuard<'_, Receiver<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Process number.
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
@@ -109,12 +114,12 @@ impl Process {
 
     /// Everything written so far.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether it and all that share its output have ended.
     pub(crate) fn silent(&self, within: Duration) -> bool {
-        let lines = self.lines.lock().unwrap();
+        let lines = self.lines();
         let start = Instant::now();
         loop {
             match lines.recv_timeout(within.saturating_sub(start.elapsed())) {
