@@ -1,1 +1,23 @@
-//! Tests and benchmarks that drive Cordon's programs.
+//! End-to-end tests: they build Cordon's programs, start them and look at them from outside and inside.
+//!
+//! They need root, since what is tested starts as root, and fail without it. `harness` has what they
+//! share; each other module is one subject, and each test's name is the statement it proves.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of tests are small")]
+
+mod harness;
+
+mod attacks;
+mod bad_input;
+mod cli;
+mod config;
+mod ends;
+mod fault;
+mod gateway;
+mod hostile;
+mod layers;
+mod lesser;
+mod processes;
+mod report;
+mod streams;
+mod up;

@@ -1,0 +1,28 @@
+# Short names for the commands of the README and of CONTRIBUTING.md.
+
+# What needs no argument
+default:
+    @just --list
+
+# Build everything and start it (root)
+up: build
+    target/release/cordon up
+
+# The programs as they are shipped
+build:
+    cargo build --release
+
+# Every test (root)
+test:
+    cargo test --workspace
+
+# Form and dependencies
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy -p cordon-executor --all-targets --features fault-injection -- -D warnings
+    cargo deny check bans licenses sources
+
+# What one command costs through each door, beside a bare spawn (root)
+bench ROUNDS="300": build
+    target/release/bench {{ROUNDS}}

@@ -1,0 +1,141 @@
+//! The executor's configuration: whom it believes, and what a mistake in it says.
+
+use crate::harness::{
+    Executor,
+    daemon::{open_directory, start_refused, write_configuration},
+    host, lab,
+};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+    path::{Path, PathBuf},
+};
+
+/// Makes a path one that must not be believed; the number is the uid of somebody else.
+type Change = fn(&Path, u32);
+
+/// What a start with this configuration says before it refuses.
+fn refused(configuration: &str) -> String {
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", configuration);
+    let said = start_refused(&file).stderr;
+    assert!(!directory.path().join("executor.sock").exists(), "it listened before it refused");
+    said
+}
+
+fn assert_said(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in: {said}");
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_file_that_others_could_have_written_is_refused() {
+    lab();
+    let uid = host::uid_of("execuser");
+    let changes: [(&str, Change); 3] = [
+        ("does not belong to root", |file, uid| chown(file, Some(uid), None).unwrap()),
+        ("can be written by others", |file, _| set_mode(file, 0o664)),
+        ("can be written by others", |file, _| set_mode(file, 0o646)),
+    ];
+    for (words, change) in changes {
+        let directory = open_directory();
+        let file = write_configuration(directory.path(), "available", "");
+        change(&file, uid);
+        assert_said(&start_refused(&file).stderr, &[words, "executor.toml", "chown root, chmod go-w"]);
+    }
+}
+
+#[test]
+fn a_file_in_a_directory_that_others_can_write_is_refused() {
+    lab();
+    let uid = host::uid_of("execuser");
+    let inner = |directory: &Path| -> PathBuf {
+        let inner = directory.join("inner");
+        fs::create_dir(&inner).unwrap();
+        inner
+    };
+    let changes: [(&str, Change); 2] = [
+        ("can be written by others", |inner, _| set_mode(inner, 0o777)),
+        ("does not belong to root", |inner, uid| chown(inner, Some(uid), None).unwrap()),
+    ];
+    for (words, change) in changes {
+        let directory = open_directory();
+        let inner = inner(directory.path());
+        let file = write_configuration(&inner, "available", "");
+        change(&inner, uid);
+        assert_said(&start_refused(&file).stderr, &[words, "is a directory"]);
+        // Nor through a symbolic link from a better place.
+        let link = directory.path().join("link.toml");
+        symlink(&file, &link).unwrap();
+        assert_said(&start_refused(&link).stderr, &[words]);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let said = start_refused("/no/such/executor.toml".as_ref()).stderr;
+    assert_said(&said, &["/no/such/executor.toml", "cannot read"]);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    // Three lines stand before.
+    let said = refused("landlok_abi_min = 3");
+    assert_said(&said, &["unknown field `landlok_abi_min`", "line 4"]);
+    let said = refused("[profiles.default]\nshell = '/bin/sh'\nreed = ['/usr']");
+    assert_said(&said, &["unknown field `reed`", "line 6"]);
+    let said = refused("[profiles.default.limits]\nmemmory = {default = '1M'}");
+    assert_said(&said, &["unknown field `memmory`", "line 5"]);
+}
+
+#[test]
+fn values_that_make_no_sense_name_their_key() {
+    for (text, words) in [
+        ("home = '/root'", &["home", "/root"][..]),
+        ("[users]\ncommand = 'root'", &["users.command", "root"]),
+        ("[users]\ncommand = ''", &["users.command", "empty"]),
+        ("[users]\ncommand = 'no-such-user'", &["users.command", "no-such-user", "does not exist"]),
+        ("[users]\nserver = 'nobody'", &["users.server"]),
+        ("[users]\ngroup = 'no-such-group'", &["users.group", "no-such-group"]),
+        ("[users]\ninit = 'execuser'", &["execuser", "share a uid"]),
+        ("[users]\nserver = 'cordon'", &["cordon", "share a uid"]),
+        ("[profiles.x]\nread = ['../etc']", &["profile `x`", "read"]),
+        ("[profiles.x]\nwrite = ['/proc/sys']", &["profile `x`", "write", "/proc"]),
+        ("[profiles.x]\npeers = ['no-such-user']", &["profile `x`", "peers", "no-such-user"]),
+        ("[profiles.x.limits]\nmemory = {default = '3G'}", &["profile `x`", "limits.memory", "ceiling"]),
+        ("[profiles.x.limits]\npids = {default = 0}", &["profile `x`", "limits.pids", "0"]),
+        ("[profiles.x.limits]\nwall = {default = '1 fortnight'}", &["wall", "1 fortnight"]),
+        ("[profiles.x]\nnetwork = 'everything'", &["network", "everything"]),
+    ] {
+        assert_said(&refused(text), words);
+    }
+}
+
+#[test]
+fn a_profile_s_own_defaults_and_ceilings_hold() {
+    let limits = "[profiles.default.limits]\nmemory = {default = '64M', ceiling = '128M'}\n\
+                  wall = {default = '1s', ceiling = '2s'}\ncapture = {default = '10', ceiling = '20'}";
+    let executor = Executor::start(limits);
+    let report = executor.report(&["--", "sleep", "30"]);
+    assert_eq!(report.ended_by, cordon_protocol::EndedBy::WallTimeout);
+    let report = executor.report(&["--", "seq", "100"]);
+    assert!(report.stdout_truncated);
+    let ran = executor.run(&["--memory", "129M", "--", "true"]);
+    assert_eq!(ran.status, 125);
+    assert_said(&ran.stderr, &["memory", "129M", "128M"]);
+    assert_eq!(executor.run(&["--memory", "128M", "--", "true"]).status, 0);
+}
+
+#[test]
+fn the_shell_of_a_profile_runs_its_lines() {
+    let executor = Executor::start("[profiles.default]\nshell = '/bin/sh'");
+    assert_eq!(executor.inside("echo $0"), "/bin/sh\n");
+    let ran = executor.run(&["-c", "[[ a = a ]] && echo bash"]);
+    let is_bash = fs::canonicalize("/bin/sh").unwrap().ends_with("bash");
+    assert!(is_bash || ran.status != 0, "{ran:?}");
+}

@@ -1,0 +1,230 @@
+//! Every way a command, a client or a half of the executor can end, and that nothing is left behind.
+
+use crate::harness::{
+    Executor, Up,
+    client::line,
+    daemon::server_of,
+    eventually, host, lab, marker,
+    process::{self, sandboxed},
+    shared,
+};
+use cordon_protocol::{Event, client::blocking};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A tree that ignores signals, in two sessions: three processes with the marker.
+fn stubborn(marker: &str) -> String {
+    format!(
+        "trap '' TERM INT HUP; (setsid bash -c \"trap '' TERM INT HUP; sleep {marker}; :\" &); \
+         sleep {marker} & echo go; wait"
+    )
+}
+
+fn wait_gone(marker: &str) {
+    eventually("the command's whole tree is gone", SOON, || sandboxed(marker).is_empty());
+}
+
+fn start_client(executor: &crate::harness::Client, marker: &str) -> Child {
+    let mut client = executor.cordon(&["run", "-c", &stubborn(marker)]);
+    let mut client =
+        client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut word = String::new();
+    // Not dropped: a closed pipe is another way to end.
+    let stdout = client.stdout.as_mut().unwrap();
+    BufReader::with_capacity(3, stdout).read_line(&mut word).unwrap();
+    assert_eq!(word, "go\n");
+    eventually("the tree runs", SOON, || sandboxed(marker).len() >= 3);
+    client
+}
+
+/// Groups, and processes of the product's users, that belong to one instance of the executor.
+struct Traces {
+    groups: Vec<PathBuf>,
+    processes: Vec<i32>,
+    directory: PathBuf,
+}
+
+impl Traces {
+    /// What is there while the command with this marker runs; `before` is what was there without it.
+    fn of(before: &BTreeSet<PathBuf>, monitor: i32, marker: &str, directory: &Path) -> Self {
+        let command = sandboxed(marker)[0];
+        let group = host::cgroup_of(command).expect("this host has cgroup v2");
+        // The leaf, and every group above it that the executor made.
+        let mine =
+            group.ancestors().filter(|g| g.starts_with(host::cgroup2().unwrap()) && !before.contains(*g));
+        let mut groups: Vec<_> = mine.map(Path::to_owned).collect();
+        assert!(!groups.is_empty(), "{} is not a group of its own", group.display());
+        let top = groups.last().unwrap().clone();
+        groups.extend(host::cgroups().into_iter().filter(|g| g.starts_with(&top)));
+        Self { groups, processes: process::descendants(monitor), directory: directory.to_owned() }
+    }
+
+    fn left(&self) -> Vec<String> {
+        let uids = ["execuser", "cordon-exec", "cordon-init"].map(host::uid_of);
+        let alive = |pid: &&i32| process::uids(**pid).first().is_some_and(|uid| uids.contains(uid));
+        let groups = self.groups.iter().filter(|g| g.exists()).map(|g| g.display().to_string());
+        let processes = self.processes.iter().filter(alive).map(|p| format!("process {p}"));
+        groups.chain(processes).chain(host::mounts_with(&self.directory.to_string_lossy())).collect()
+    }
+
+    fn assert_none_left(&self) {
+        eventually("no group, process or mount is left", SOON, || {
+            let left = self.left();
+            if !left.is_empty() {
+                eprintln!("left: {left:?}");
+            }
+            left.is_empty()
+        });
+    }
+}
+
+fn groups_now() -> BTreeSet<PathBuf> {
+    host::cgroups().into_iter().collect()
+}
+
+#[test]
+fn a_closed_connection_ends_the_whole_tree() {
+    let marker = marker();
+    let mut request = line(&stubborn(&marker));
+    request.stream = true;
+    let (mut connection, stdin) = blocking::run(&shared().socket, "test", request).unwrap();
+    while !matches!(connection.next_event().unwrap(), Event::Stdout(_)) {}
+    eventually("the tree runs", SOON, || sandboxed(&marker).len() >= 3);
+    drop(stdin);
+    connection.close();
+    wait_gone(&marker);
+}
+
+#[test]
+fn a_client_that_is_killed_ends_the_whole_tree() {
+    let marker = marker();
+    let mut client = start_client(shared(), &marker);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    wait_gone(&marker);
+}
+
+#[test]
+fn ctrl_c_in_the_client_ends_the_whole_tree() {
+    for (signal, status) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let marker = marker();
+        let client = start_client(shared(), &marker);
+        kill(Pid::from_raw(client.id() as i32), signal).unwrap();
+        let ran = process::finish(client, "cordon run");
+        assert_eq!(ran.status, status, "{}", ran.stderr);
+        wait_gone(&marker);
+    }
+}
+
+#[test]
+fn a_closed_http_connection_ends_the_whole_tree() {
+    use std::{io::Write, net::TcpStream};
+    let marker = marker();
+    let up = shared();
+    let body = serde_json::json!({"command": stubborn(&marker)}).to_string();
+    let authorization = format!("Bearer {}", up.token);
+    let headers = [
+        ("Host", format!("127.0.0.1:{}", up.port)),
+        ("Authorization", authorization),
+        ("Content-Type", "application/json".to_owned()),
+    ];
+    let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    let bytes = crate::harness::http::request_bytes("POST /v1/exec", &headers, body.as_bytes());
+    let mut stream = TcpStream::connect(("127.0.0.1", up.port)).unwrap();
+    stream.write_all(&bytes).unwrap();
+    eventually("the tree runs", SOON, || sandboxed(&marker).len() >= 3);
+    drop(stream);
+    wait_gone(&marker);
+}
+
+#[test]
+fn an_executor_that_is_told_to_end_leaves_nothing() {
+    lab();
+    let before = groups_now();
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let client = start_client(&executor, &marker);
+    let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
+    executor.process().signal(Signal::SIGTERM);
+    let status = executor.process().wait(Duration::from_secs(20));
+    assert!(status.success(), "{status}");
+    traces.assert_none_left();
+    let ran = process::finish(client, "cordon run");
+    assert!([125, 130].contains(&ran.status), "{}: {}", ran.status, ran.stderr);
+    assert!(!executor.socket.exists(), "the socket is still there");
+}
+
+#[test]
+fn an_executor_that_ends_lets_short_commands_finish() {
+    let mut executor = Executor::start("");
+    let mut client = executor.cordon(&["run", "-c", "echo go; sleep 1; echo finished"]);
+    let client = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the command runs", SOON, || {
+        blocking::ps(&executor.socket, "test").unwrap().iter().any(|j| j.state == "running")
+    });
+    executor.process().signal(Signal::SIGTERM);
+    let ran = process::finish(client, "cordon run");
+    assert_eq!((ran.status, ran.text().as_str()), (0, "go\nfinished\n"), "{}", ran.stderr);
+    assert!(executor.process().wait(Duration::from_secs(20)).success());
+}
+
+/// Kills one half, and shows that everything ends and that the next start finds a clean place.
+fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
+    lab();
+    let before = groups_now();
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let client = start_client(&executor, &marker);
+    let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
+    kill(Pid::from_raw(half(&executor)), Signal::SIGKILL).unwrap();
+    let status = executor.process().wait(Duration::from_secs(20));
+    assert!(!status.success(), "{status}");
+    wait_gone(&marker);
+    eventually("both halves and every sandbox are gone", SOON, || {
+        traces.left().iter().all(|left| !left.starts_with("process"))
+    });
+    let ran = process::finish(client, "cordon run");
+    assert_eq!(ran.status, 125, "an executor that went away is no ordinary end: {}", ran.stderr);
+    let mut executor = executor.again();
+    executor.assert_works();
+    executor.process().signal(Signal::SIGTERM);
+    executor.process().wait(Duration::from_secs(20));
+    traces.assert_none_left();
+}
+
+#[test]
+fn killing_the_monitor_ends_the_server_and_every_sandbox() {
+    killing_ends_everything(Executor::pid);
+}
+
+#[test]
+fn killing_the_server_ends_the_monitor_and_every_sandbox() {
+    killing_ends_everything(|executor| server_of(executor.pid()));
+}
+
+#[test]
+fn the_end_of_cordon_up_leaves_nothing() {
+    let before = groups_now();
+    let mut up = Up::start();
+    let marker = marker();
+    let client = start_client(&up, &marker);
+    let traces = Traces::of(&before, up.monitor(), &marker, up.directory());
+    let all = process::descendants(up.pid());
+    up.process().signal(Signal::SIGTERM);
+    up.process().wait(Duration::from_secs(30));
+    traces.assert_none_left();
+    let still: Vec<_> = all.into_iter().filter(|p| process::exe(*p).is_some()).collect();
+    assert!(still.is_empty(), "{still:?}");
+    process::finish(client, "cordon run");
+}

@@ -1,0 +1,215 @@
+//! A gateway with its own configuration: without an executor, at its end, and what it refuses to start with.
+
+use crate::harness::{
+    Executor, PATIENCE,
+    build::programs,
+    client::public_copy,
+    daemon::{self, free_port, open_directory, write_configuration},
+    eventually, host, http,
+    http::{Answer, request_bytes},
+    marker,
+    process::{self, Process, sandboxed},
+};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// A gateway of its own, as its unprivileged user.
+struct Gateway {
+    process: Process,
+    port: u16,
+    _directory: TempDir,
+}
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+impl Gateway {
+    fn start(executor: &Path, more: &str) -> Self {
+        daemon::ensure_users();
+        let directory = open_directory();
+        let at = directory.path();
+        let port = free_port();
+        let (uid, gid) = (host::uid_of("cordon"), host::gid_of("cordon"));
+        let token = at.join("token");
+        fs::write(&token, TOKEN).unwrap();
+        chown(&token, None, Some(gid)).unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o640)).unwrap();
+        let text = format!(
+            "listen = \"127.0.0.1:{port}\"\nexecutor = \"{}\"\ntoken_file = \"{}\"\n{more}\n",
+            executor.display(),
+            token.display()
+        );
+        fs::write(at.join("gateway.toml"), text).unwrap();
+        let program = public_copy(&programs().gateway, at);
+        let mut command: Command = host::as_user(uid, gid, &[], &program.to_string_lossy());
+        command.arg("--config").arg(at.join("gateway.toml"));
+        let process = Process::start(command);
+        let gateway = Self { process, port, _directory: directory };
+        eventually("the gateway answers", PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        gateway
+    }
+
+    fn bytes(&self, body: &Value) -> Vec<u8> {
+        let host = format!("127.0.0.1:{}", self.port);
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [
+            ("Host", host.as_str()),
+            ("Authorization", &authorization),
+            ("Content-Type", "application/json"),
+        ];
+        request_bytes("POST /v1/exec", &headers, body.to_string().as_bytes())
+    }
+
+    fn exec(&self, body: &Value) -> Answer {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(&self.bytes(body)).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        http::parse(&answer)
+    }
+}
+
+#[test]
+fn without_an_executor_the_gateway_says_so_and_recovers_by_itself() {
+    daemon::ensure_users();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", "");
+    let gateway = Gateway::start(&directory.path().join("executor.sock"), "");
+    let body = json!({"command": "echo there"});
+    let assert_away = || {
+        let answer = gateway.exec(&body);
+        let (_, message) = answer.error(503);
+        assert!(message.contains("executor"), "{message}");
+        assert!(answer.json()["error"]["hint"].is_string());
+    };
+    assert_away();
+    let mut command = process::tied(&programs().executor);
+    command.arg("--config").arg(file);
+    let mut executor = Executor::wait_ready(command, directory);
+    assert_eq!(gateway.exec(&body).json()["stdout"], "there\n");
+    executor.process().signal(Signal::SIGTERM);
+    executor.process().wait(PATIENCE);
+    assert_away();
+    let _executor = executor.again();
+    assert_eq!(gateway.exec(&body).json()["stdout"], "there\n");
+}
+
+#[test]
+fn an_executor_that_dies_during_a_command_is_no_success() {
+    let executor = Executor::start("");
+    let gateway = Gateway::start(&executor.socket, "");
+    let marker = marker();
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    stream.write_all(&gateway.bytes(&json!({"argv": ["sleep", marker]}))).unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(executor.pid()), Signal::SIGKILL).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    http::parse(&answer).error(503);
+}
+
+#[test]
+fn a_gateway_that_is_told_to_end_finishes_what_runs() {
+    let executor = Executor::start("");
+    let mut gateway = Gateway::start(&executor.socket, "");
+    let marker = marker();
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    let body = json!({"command": format!("echo {marker}; sleep 1; echo finished")});
+    stream.write_all(&gateway.bytes(&body)).unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    gateway.process.signal(Signal::SIGTERM);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = http::parse(&answer);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.text().contains("finished"));
+    let status = gateway.process.wait(Duration::from_secs(20));
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn slow_heads_and_bodies_are_cut_off() {
+    let executor = Executor::start("");
+    let gateway = Gateway::start(&executor.socket, "header_timeout = \"300ms\"\nread_timeout = \"300ms\"");
+    let whole = gateway.bytes(&json!({"command": "echo ran"}));
+    for part in [0, 10, whole.len() - 3] {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(&whole[..part]).unwrap();
+        let mut answer = String::new();
+        let end = stream.read_to_string(&mut answer);
+        let closed = end.is_ok() || end.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset);
+        assert!(closed, "it still waits after {part} bytes");
+        assert!(!answer.contains(" 200 ") && !answer.contains("ran"), "{answer}");
+    }
+    assert_eq!(gateway.exec(&json!({"command": "sleep 1; echo works"})).json()["stdout"], "works\n");
+}
+
+#[test]
+fn configured_hosts_and_origins_are_let_in() {
+    let executor = Executor::start("");
+    let more = "allowed_hosts = [\"cordon.example\"]\nallowed_origins = [\"https://front.example\"]";
+    let gateway = Gateway::start(&executor.socket, more);
+    let status = |host: &str, origin: &str| {
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [
+            ("Host", host),
+            ("Origin", origin),
+            ("Authorization", authorization.as_str()),
+            ("Content-Type", "application/json"),
+        ];
+        let bytes = request_bytes("POST /v1/exec", &headers, br#"{"command": "true"}"#);
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        http::parse(&answer).status
+    };
+    assert_eq!(status("cordon.example", "https://front.example"), 200);
+    assert_eq!(status("other.example", "https://front.example"), 403);
+    assert_eq!(status("cordon.example", "http://front.example"), 403);
+}
+
+#[test]
+fn a_gateway_refuses_to_start_as_root_or_without_a_secret_of_its_own() {
+    daemon::ensure_users();
+    let directory = open_directory();
+    let at = directory.path();
+    let start = |token: &str, mode: u32, as_root: bool| {
+        let file = at.join("token");
+        fs::write(&file, token).unwrap();
+        chown(&file, None, Some(host::gid_of("cordon"))).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let text = format!("listen = \"127.0.0.1:{}\"\ntoken_file = \"{}\"\n", free_port(), file.display());
+        fs::write(at.join("gateway.toml"), text).unwrap();
+        let program = public_copy(&programs().gateway, at);
+        let mut command = match as_root {
+            true => process::tied(&program),
+            false => {
+                host::as_user(host::uid_of("cordon"), host::gid_of("cordon"), &[], &program.to_string_lossy())
+            }
+        };
+        command.arg("--config").arg(at.join("gateway.toml"));
+        process::run(command, &[])
+    };
+    for (token, mode, as_root, word) in [
+        ("", 0o640, false, "token"),
+        ("short", 0o640, false, "token"),
+        (TOKEN, 0o644, false, "token"),
+        (TOKEN, 0o640, true, "root"),
+    ] {
+        let ran = start(token, mode, as_root);
+        let said = format!("{}{}", ran.text(), ran.stderr);
+        assert!(ran.status != 0 && said.contains(word), "{ran:?}");
+        assert!(token.len() < 10 || !said.contains(token), "it prints the token");
+    }
+}

@@ -1,0 +1,76 @@
+//! Builds the programs under test once: `cargo test --workspace` needs nothing before it.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+/// The programs of the normal development build.
+pub(crate) struct Programs {
+    /// The command-line program.
+    pub(crate) cordon: PathBuf,
+    /// The executor.
+    pub(crate) executor: PathBuf,
+    /// The gateway.
+    pub(crate) gateway: PathBuf,
+}
+
+/// The target directory this test program was built in.
+pub(crate) fn target() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.ancestors().nth(3).unwrap().to_owned()
+}
+
+/// A directory below the target directory for what a profile gives a command; /tmp cannot be given.
+pub(crate) fn scratch() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+fn cargo(arguments: &[&str]) {
+    assert!(nix::unistd::geteuid().is_root(), "these tests start Cordon, which needs root: run them as root");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    // Set by cargo for this package; inherited they would make every build script run again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_")
+            || text.starts_with("CARGO_MANIFEST")
+            || text == "CARGO_TARGET_TMPDIR"
+        {
+            command.env_remove(&name);
+        }
+    }
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "cargo {arguments:?} failed:\n{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// The programs, built.
+pub(crate) fn programs() -> &'static Programs {
+    static BUILT: OnceLock<Programs> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = target();
+        cargo(&["build", "--workspace", "--bins", "--target-dir", &target.to_string_lossy()]);
+        let program = |name| target.join("debug").join(name);
+        let built = Programs {
+            cordon: program("cordon"),
+            executor: program("cordon-executor"),
+            gateway: program("cordon-gateway"),
+        };
+        for path in [&built.cordon, &built.executor, &built.gateway] {
+            assert!(path.exists(), "the build made no {}", path.display());
+        }
+        built
+    })
+}
+
+/// The executor with faults that can be asked for by environment variables.
+pub(crate) fn fault_executor() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = target().join("fault");
+        let features = ["build", "-p", "cordon-executor", "--bins", "--features", "fault-injection"];
+        cargo(&[&features[..], &["--target-dir", &target.to_string_lossy()]].concat());
+        target.join("debug/cordon-executor")
+    })
+}

@@ -1,0 +1,92 @@
+//! What this host has, asked without Cordon: what reports and doctor say is compared with it.
+
+use super::process;
+use cordon_protocol::CgroupMode;
+use nix::unistd::{Group, User};
+use std::{fs, path::PathBuf, process::Command};
+
+/// Uid of a user that `cordon up` has made.
+pub(crate) fn uid_of(name: &str) -> u32 {
+    User::from_name(name).unwrap().unwrap_or_else(|| panic!("no user {name}")).uid.as_raw()
+}
+
+/// Gid of a group that `cordon up` has made.
+pub(crate) fn gid_of(name: &str) -> u32 {
+    Group::from_name(name).unwrap().unwrap_or_else(|| panic!("no group {name}")).gid.as_raw()
+}
+
+/// Where cgroup v2 is mounted.
+pub(crate) fn cgroup2() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = mounts.lines().find(|l| l.contains(" - cgroup2 "))?;
+    line.split(' ').nth(4).map(PathBuf::from)
+}
+
+/// Whether cgroup v2 can limit memory, processes and processor share here.
+pub(crate) fn has_controllers() -> bool {
+    let list = cgroup2().and_then(|root| fs::read_to_string(root.join("cgroup.controllers")).ok());
+    let list = list.unwrap_or_default();
+    ["memory", "pids", "cpu"].iter().all(|c| list.split_whitespace().any(|have| have == *c))
+}
+
+/// The mode in which the executor has to bound a command's tree here.
+pub(crate) fn cgroup_mode() -> CgroupMode {
+    match (cgroup2(), has_controllers()) {
+        (None, _) => CgroupMode::None,
+        (Some(_), false) => CgroupMode::Sampled,
+        (Some(_), true) => CgroupMode::V2,
+    }
+}
+
+/// The kernel's Landlock ABI, by landlock_create_ruleset(2) with LANDLOCK_CREATE_RULESET_VERSION.
+pub(crate) fn landlock_abi() -> u32 {
+    let code = "import ctypes; print(max(0, ctypes.CDLL(None).syscall(444, None, 0, 1)))";
+    python(code).trim().parse().unwrap()
+}
+
+/// Runs Python on the host, as root and unconfined: the positive control of a probe.
+pub(crate) fn python(code: &str) -> String {
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", code]);
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{code}\n{}", ran.stderr);
+    ran.text()
+}
+
+/// A program run as another user on the host, without capabilities.
+pub(crate) fn as_user(uid: u32, gid: u32, groups: &[u32], program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--reuid", &uid.to_string(), "--regid", &gid.to_string()]);
+    let list: Vec<_> = groups.iter().map(u32::to_string).collect();
+    match list.is_empty() {
+        true => command.arg("--clear-groups"),
+        false => command.args(["--groups", &list.join(",")]),
+    };
+    command.arg("--").arg(program).current_dir("/");
+    command
+}
+
+/// Every directory of the cgroup v2 hierarchy.
+pub(crate) fn cgroups() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = cgroup2().into_iter().collect();
+    let mut at = 0;
+    while at < found.len() {
+        let entries = fs::read_dir(&found[at]).into_iter().flatten().flatten();
+        found.extend(entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+        at += 1;
+    }
+    found
+}
+
+/// Directory of the cgroup v2 group a process is in.
+pub(crate) fn cgroup_of(pid: i32) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?.to_owned();
+    Some(cgroup2()?.join(path))
+}
+
+/// Lines of this process's mountinfo with this text.
+pub(crate) fn mounts_with(text: &str) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().filter(|l| l.contains(text)).map(str::to_owned).collect()
+}

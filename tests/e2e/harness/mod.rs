@@ -1,0 +1,38 @@
+//! What the tests share: building and starting the programs, talking to them, looking at the host.
+
+pub(crate) mod build;
+pub(crate) mod client;
+pub(crate) mod daemon;
+pub(crate) mod host;
+pub(crate) mod http;
+pub(crate) mod lab;
+pub(crate) mod process;
+pub(crate) mod wire;
+
+pub(crate) use client::Client;
+pub(crate) use daemon::{Executor, Up, shared};
+pub(crate) use lab::lab;
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Longest time for something that is not itself about time, seconds are enough on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the condition holds; fails with `what` when it never does.
+pub(crate) fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A number of seconds for `sleep` that no other command has, so that it can be found from outside.
+pub(crate) fn marker() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{}.{:04}", 100_000 + std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

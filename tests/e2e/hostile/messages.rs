@@ -1,0 +1,137 @@
+//! Messages that are none, come out of order, or concern somebody else.
+
+use super::*;
+use crate::harness::{
+    PATIENCE,
+    build::programs,
+    daemon::{NotifySocket, ensure_users, open_directory, write_configuration},
+    eventually, marker,
+    process::{self, Process, sandboxed},
+};
+use cordon_executor::{
+    monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, ToMonitor, ToServer},
+    sys::scm,
+};
+use cordon_protocol::EndedBy;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::{
+    os::fd::AsFd,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+#[test]
+fn an_honest_server_is_served() {
+    let hostile = Hostile::start();
+    hostile.assert_works();
+    hostile.assert_works();
+}
+
+#[test]
+fn a_job_of_another_uid_is_not_killed() {
+    let hostile = Hostile::start();
+    let (root, _stream) = hostile.peer();
+    let (stranger, mut child) = hostile.stranger();
+    let marker = marker();
+    let (job, _output) = hostile.launched(root, "default", &format!("sleep {marker}; :"));
+    let answer = |found| ToServer::KillAnswer { connection: stranger, found };
+    hostile.send(&ToMonitor::KillJob { connection: stranger, job }, &[]);
+    assert_eq!(hostile.next().0, answer(false));
+    hostile.send(&ToMonitor::KillJob { connection: stranger, job: job + 1 }, &[]);
+    assert_eq!(hostile.next().0, answer(false));
+    eventually("sleep runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    // The control: root's own second connection may.
+    let (second, _stream) = hostile.peer();
+    hostile.send(&ToMonitor::KillJob { connection: second, job }, &[]);
+    let mut seen = vec![hostile.next().0, hostile.next().0];
+    seen.retain(|m| *m != ToServer::KillAnswer { connection: second, found: true });
+    assert!(
+        matches!(&seen[..], [ToServer::Ended { connection, outcome }]
+            if *connection == root && outcome.ended_by == EndedBy::Cancelled),
+        "{seen:?}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_is_no_message_is_not_obeyed() {
+    let hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let marker = marker();
+    let (_job, _output) = hostile.launched(connection, "default", &format!("sleep {marker}; :"));
+    let mut trailing = ToMonitor::Cancel(connection).encode();
+    trailing[MESSAGE_LEN - 1] = 1;
+    let whole = ToMonitor::Cancel(connection).encode();
+    let longer = [&whole[..], &[0]].concat();
+    let garbage = [0xa5; MESSAGE_LEN];
+    for bytes in [&b"x"[..], &garbage, &trailing, &whole[..MESSAGE_LEN - 1], &longer, &[0; 100_000]] {
+        scm::send(hostile.link.as_fd(), bytes, &[]).unwrap();
+    }
+    hostile.assert_quiet();
+    assert!(!sandboxed(&marker).is_empty(), "a message that is not one cancelled the command");
+    hostile.assert_works();
+}
+
+#[test]
+fn messages_out_of_order_change_nothing() {
+    let hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    for message in [
+        ToMonitor::Drained(connection),
+        ToMonitor::Cancel(connection),
+        ToMonitor::OutputExceeded(connection),
+        ToMonitor::Cancel(u64::MAX - 1),
+        ToMonitor::Closed(u64::MAX - 1),
+        ToMonitor::Drained(0),
+        ToMonitor::Pong,
+    ] {
+        hostile.send(&message, &[]);
+    }
+    hostile.assert_quiet();
+    let marker = marker();
+    hostile.launched(connection, "default", &format!("sleep {marker}; :"));
+    // A second launch on the same connection, and an end that has not come.
+    hostile.launch(connection, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::OutOfOrder);
+    hostile.send(&ToMonitor::Drained(connection), &[]);
+    hostile.assert_quiet();
+    assert!(!sandboxed(&marker).is_empty(), "the command still runs");
+    // The control: a cancel in its place is obeyed.
+    hostile.send(&ToMonitor::Cancel(connection), &[]);
+    assert_eq!(hostile.ended(connection).ended_by, EndedBy::Cancelled);
+    hostile.assert_works();
+}
+
+#[test]
+fn a_server_that_hangs_up_ends_the_monitor_and_every_command() {
+    let mut hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let marker = marker();
+    let (_job, output) = hostile.launched(connection, "default", &format!("sleep {marker}; :"));
+    drop(output);
+    let Hostile { link, process, directory } = &mut hostile;
+    let (other, _end) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    drop(std::mem::replace(link, other));
+    assert!(!process.wait(Duration::from_secs(20)).success());
+    eventually("the command is dead", Duration::from_secs(10), || sandboxed(&marker).is_empty());
+    assert!(directory.path().exists());
+}
+
+#[test]
+fn the_normal_build_takes_no_link_from_its_environment() {
+    ensure_users();
+    let (_ours, theirs) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", "");
+    let notify = NotifySocket::bind(directory.path());
+    let mut command: Command = process::tied("/bin/sh".as_ref());
+    command.args(["-c", "exec 3<&0 </dev/null; exec \"$0\" --config \"$1\""]);
+    command.arg(&programs().executor).arg(file);
+    command.env("CORDON_TEST_LINK", "3").env("NOTIFY_SOCKET", &notify.path);
+    let process = Process::start_with_stdin(command, Stdio::from(theirs));
+    eventually("it is ready", PATIENCE, || notify.ready());
+    crate::harness::daemon::server_of(process.pid());
+}

@@ -1,0 +1,160 @@
+//! `cordon up`: the whole product with one command, and its end.
+
+use crate::harness::{
+    PATIENCE, Up,
+    build::programs,
+    client::public_copy,
+    daemon::{free_port, open_directory},
+    eventually, host,
+    process::{self, Process},
+    shared,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{fs, net::TcpStream, time::Duration};
+
+/// Finds a part of an instance.
+type Part = fn(&Up) -> i32;
+
+/// Command lines of processes that name this directory.
+fn processes_of(directory: &std::path::Path) -> Vec<String> {
+    let name = directory.to_string_lossy().into_owned();
+    let line = |pid: i32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = |pid| String::from_utf8_lossy(&line(pid)).replace('\0', " ");
+    process::all().into_iter().map(text).filter(|t| t.contains(&name)).collect()
+}
+
+#[test]
+fn once_sends_a_command_the_whole_way_prints_its_report_and_ends() {
+    let directory = open_directory();
+    let mut command = Up::command(directory.path(), free_port());
+    command.arg("--once");
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let text = ran.text();
+    for word in ["ended_by", "exit_code", "enforced", "curl"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert_eq!(processes_of(directory.path()), Vec::<String>::new());
+    assert_eq!(host::mounts_with(&directory.path().to_string_lossy()), Vec::<String>::new());
+}
+
+#[test]
+fn the_line_it_prints_works() {
+    let mut up = Up::start();
+    let log = up.process().log();
+    let line = log.lines().find(|l| l.contains("curl")).unwrap();
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &line[line.find("curl").unwrap()..]]);
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{line}\n{ran:?}");
+    let report: serde_json::Value =
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+    assert_eq!((&report["ended_by"], &report["exit_code"]), (&"exit".into(), &0.into()));
+}
+
+#[test]
+fn everything_it_writes_is_in_its_directory() {
+    let up = shared();
+    for name in ["executor.sock", "gateway.sock", "token", "state"] {
+        assert!(up.directory().join(name).exists(), "{name}");
+    }
+    assert!(up.token.len() >= 32);
+    for user in ["execuser", "cordon", "cordon-exec", "cordon-init"] {
+        host::uid_of(user);
+    }
+}
+
+#[test]
+fn every_instance_has_a_token_of_its_own() {
+    let (first, second) = (Up::start(), Up::start());
+    assert!(first.token != second.token && first.token != shared().token);
+}
+
+#[test]
+fn a_second_one_in_the_same_directory_is_refused() {
+    let up = Up::start();
+    let ran = process::run(Up::command(up.directory(), free_port()), &[]);
+    let said = format!("{}{}", ran.text(), ran.stderr);
+    assert!(ran.status != 0 && said.contains(&*up.directory().to_string_lossy()), "{ran:?}");
+    up.assert_works();
+    // Nor one on the same port elsewhere.
+    let directory = open_directory();
+    let ran = process::run(Up::command(directory.path(), up.port), &[]);
+    assert!(
+        ran.status != 0 && format!("{}{}", ran.text(), ran.stderr).contains(&up.port.to_string()),
+        "{ran:?}"
+    );
+    assert_eq!(processes_of(directory.path()), Vec::<String>::new());
+    up.assert_works();
+}
+
+#[test]
+fn it_ends_with_any_of_its_parts() {
+    let parts: [(&str, Part); 3] =
+        [("gateway", Up::gateway), ("monitor", Up::monitor), ("server", Up::server)];
+    for (name, part) in parts {
+        let mut up = Up::start();
+        kill(Pid::from_raw(part(&up)), Signal::SIGKILL).unwrap();
+        let status = up.process().wait(Duration::from_secs(30));
+        assert!(!status.success(), "{name}: {status}");
+        eventually("nothing of it runs", PATIENCE, || processes_of(up.directory()).is_empty());
+        assert!(TcpStream::connect(("127.0.0.1", up.port)).is_err(), "{name}: the port still answers");
+    }
+}
+
+#[test]
+fn its_parts_end_with_it() {
+    let mut up = Up::start();
+    up.process().signal(Signal::SIGKILL);
+    up.process().wait(Duration::from_secs(30));
+    eventually("nothing of it runs", PATIENCE, || processes_of(up.directory()).is_empty());
+}
+
+#[test]
+fn what_an_ended_one_left_is_no_obstacle_to_the_next() {
+    let directory = open_directory();
+    for _ in 0..2 {
+        let mut process = Process::start(Up::command(directory.path(), free_port()));
+        process.wait_for("curl");
+        process.signal(Signal::SIGKILL);
+        process.wait(Duration::from_secs(30));
+    }
+    let mut process = Process::start(Up::command(directory.path(), free_port()));
+    process.wait_for("curl");
+    process.signal(Signal::SIGTERM);
+    assert!(process.wait(Duration::from_secs(30)).success());
+}
+
+#[test]
+fn undo_removes_what_it_made_and_nothing_else() {
+    // The shared instance has made the users, or found them: this one finds them, and must leave them.
+    shared().assert_works();
+    let directory = open_directory();
+    let mut command = Up::command(directory.path(), free_port());
+    command.arg("--once");
+    assert_eq!(process::run(command, &[]).status, 0);
+    let mut undo = process::tied(&programs().cordon);
+    undo.args(["up", "--undo", "--dir"]).arg(directory.path());
+    let ran = process::run(undo, &[]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let left: Vec<_> =
+        fs::read_dir(directory.path()).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    shared().assert_works();
+}
+
+#[test]
+fn without_root_it_says_so() {
+    shared();
+    let directory = open_directory();
+    let cordon = public_copy(&programs().cordon, directory.path());
+    let uid = crate::harness::lab::STRANGER;
+    let mut command = host::as_user(uid, uid, &[], &cordon.to_string_lossy());
+    command.args(["up", "--once", "--dir", "/tmp/not-made", "--port", "1"]);
+    let ran = process::run(command, &[]);
+    assert!(ran.status != 0 && ran.stderr.contains("root"), "{ran:?}");
+    assert!(!std::path::Path::new("/tmp/not-made").exists());
+}

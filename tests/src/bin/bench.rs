@@ -1,0 +1,204 @@
+//! `bench [ROUNDS]` as root: what one command costs through each door, beside a bare spawn of the same program.
+//!
+//! Starts `cordon up` from the directory this program is in, so that all are of one build. Prints a table
+//! and writes `bench.json` into the target directory. It judges nothing: times are for people to compare.
+#![allow(clippy::print_stdout, reason = "the table is what it is for")]
+
+use cordon_protocol::{Action, Event, ExitReport, LimitRequest, RunRequest, client::blocking};
+use cordon_tests::{
+    measure::{Case, Failure, interleave, json, table},
+    nop,
+};
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+/// Where the program is that all cases start; in `/usr`, which the default profile gives to commands.
+const NOP: &str = "/usr/local/bin/cordon-bench-nop";
+const ROUNDS: u32 = 300;
+const WARM_UP: u32 = 20;
+/// Time between two runs, in which whatever is prepared beforehand is prepared again.
+const PAUSE: Duration = Duration::from_millis(3);
+
+fn main() -> ExitCode {
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench() -> Result<(), Failure> {
+    let rounds = env::args().nth(1).map_or(Ok(ROUNDS), |text| text.parse())?;
+    let own = env::current_exe()?;
+    let programs = own.parent().ok_or("this program is in no directory")?;
+    let _nop = Nop::install()?;
+    let up = Up::start(&programs.join("cordon"))?;
+    let mut http = Http::connect(&up)?;
+    let socket = up.directory.join("executor.sock");
+    let cordon = programs.join("cordon");
+    let mut cases = vec![
+        Case::new("bare spawn", || succeed(&mut Command::new(NOP))),
+        Case::new("cordon, socket", || through_socket(&socket)),
+        Case::new("cordon, HTTP keep-alive", || http.run()),
+        Case::new("cordon run, whole process", || {
+            succeed(Command::new(&cordon).args(["run", "-n", "--", NOP]).env("CORDON_SOCKET", &socket))
+        }),
+    ];
+    if Command::new("bwrap").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success()) {
+        let root = ["--ro-bind", "/usr", "/usr"];
+        cases.push(Case::new("bwrap, one bind", move || succeed(Command::new("bwrap").args(root).arg(NOP))));
+        let more =
+            ["--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"];
+        let command =
+            move || succeed(Command::new("bwrap").args(root).args(more).args(["--tmpfs", "/tmp"]).arg(NOP));
+        match command() {
+            Ok(()) => cases.push(Case::new("bwrap, all namespaces", command)),
+            Err(error) => eprintln!("bwrap with all namespaces is left out: {error}"),
+        }
+    } else {
+        eprintln!("bwrap is not installed and left out");
+    }
+    interleave(&mut cases, WARM_UP, rounds, PAUSE)?;
+    print!("{}", table(&cases));
+    let file = programs.parent().unwrap_or(programs).join("bench.json");
+    fs::write(&file, serde_json::to_vec_pretty(&json(&cases))?)?;
+    println!("{rounds} interleaved rounds; written to {}", file.display());
+    Ok(())
+}
+
+/// Runs a program that must succeed; the standard library uses posix_spawn(3) for it.
+fn succeed(command: &mut Command) -> Result<(), Failure> {
+    let status = command.stdin(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
+
+/// A report that says the program ran and exited with 0.
+fn check(report: &ExitReport) -> Result<(), Failure> {
+    if report.exit_code == Some(0) { Ok(()) } else { Err(format!("{report:?}").into()) }
+}
+
+fn through_socket(socket: &Path) -> Result<(), Failure> {
+    let request = RunRequest {
+        profile: None,
+        action: Action::Argv(vec![NOP.to_owned()]),
+        cwd: None,
+        env: Vec::new(),
+        stdin: false,
+        stream: false,
+        limits: LimitRequest::default(),
+    };
+    let (mut connection, _stdin) = blocking::run(socket, "bench", request)?;
+    loop {
+        if let Event::Exited(report) = connection.next_event()? {
+            return check(&report);
+        }
+    }
+}
+
+/// The program where commands find it; removed at the end.
+struct Nop;
+
+impl Nop {
+    fn install() -> Result<Self, Failure> {
+        if Path::new(NOP).exists() && fs::read(NOP)? != nop::image() {
+            return Err(format!("{NOP} is something else; remove it").into());
+        }
+        nop::write(Path::new(NOP)).map_err(|e| format!("cannot write {NOP}: {e}; run this as root"))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Nop {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(NOP);
+    }
+}
+
+/// A running `cordon up` in a directory of its own.
+struct Up {
+    child: Child,
+    // Kept open: what it writes later must not fail.
+    _stdout: BufReader<ChildStdout>,
+    directory: PathBuf,
+    port: u16,
+    token: String,
+}
+
+impl Up {
+    fn start(cordon: &Path) -> Result<Self, Failure> {
+        let directory = env::temp_dir().join(format!("cordon-bench.{}", std::process::id()));
+        fs::create_dir(&directory)?;
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        // Ended by the kernel should this process be killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "--"]).arg(cordon).arg("up").arg("--dir").arg(&directory);
+        command.args(["--port", &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        let mut line = String::new();
+        while !line.contains("curl") {
+            line.clear();
+            if stdout.read_line(&mut line)? == 0 {
+                return Err(format!("cordon up ended early: {}", child.wait()?).into());
+            }
+        }
+        let token = fs::read_to_string(directory.join("token"))?.trim().to_owned();
+        Ok(Self { child, _stdout: stdout, directory, port, token })
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// One HTTP connection that is used for every run.
+struct Http {
+    stream: BufReader<TcpStream>,
+    request: Vec<u8>,
+}
+
+impl Http {
+    fn connect(up: &Up) -> Result<Self, Failure> {
+        let body = format!(r#"{{"argv":["{NOP}"]}}"#);
+        let request = format!(
+            "POST /v1/exec HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            up.port,
+            up.token,
+            body.len()
+        );
+        let stream = TcpStream::connect(("127.0.0.1", up.port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream), request: request.into_bytes() })
+    }
+
+    fn run(&mut self) -> Result<(), Failure> {
+        self.stream.get_mut().write_all(&self.request)?;
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.stream.read_line(&mut head)? == 0 {
+                return Err("the gateway closed the connection".into());
+            }
+        }
+        let lower = head.to_lowercase();
+        let length = lower.lines().find_map(|l| l.strip_prefix("content-length:"));
+        let length = length.ok_or("no content-length")?.trim().parse()?;
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        check(&serde_json::from_slice(&body).map_err(|e| format!("{e}: {head}"))?)
+    }
+}
