@@ -10,18 +10,20 @@
 //!     executor/         the executor's own, 0711
 //! ```
 
-use super::accounts;
+use super::{
+    accounts,
+    trust::{check_above, check_trust},
+};
 use crate::failure::Failure;
 use nix::{
     fcntl::OFlag,
     unistd::{Group, User, chown},
 };
 use std::{
-    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Write},
     os::unix::{
-        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
         net::UnixStream,
     },
     path::{Path, PathBuf},
@@ -186,14 +188,14 @@ impl Directory {
         let _ = fs::remove_file(&draft);
         let mut file = root_file(0o600).create_new(true).open(&draft).map_err(failed)?;
         file.write_all(token.as_bytes()).map_err(failed)?;
-        own_socket(&draft, None, Some(accounts::GROUP), 0o640)?;
+        set_owner(&draft, None, Some(accounts::GROUP), 0o640)?;
         fs::rename(&draft, &path).map_err(failed)?;
         Ok(token)
     }
 }
 
 /// Gives a file in a directory of ours (a socket, above all) its user, group and mode; root where none is named.
-pub(super) fn own_socket(
+pub(super) fn set_owner(
     path: &Path,
     user: Option<&str>,
     group: Option<&str>,
@@ -261,51 +263,10 @@ fn resolve(path: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(path).map_err(|e| Failure::new(format!("finding {}", path.display()), e, next))
 }
 
-/// DIR must be root's alone, and everything above it such that nobody else can replace it.
-fn check_trust(path: &Path) -> Result<(), Failure> {
-    check_one(path, false)?;
-    path.parent().map_or(Ok(()), check_above)
-}
-
-fn check_above(path: &Path) -> Result<(), Failure> {
-    path.ancestors().try_for_each(|directory| check_one(directory, true))
-}
-
-fn check_one(path: &Path, sticky_will_do: bool) -> Result<(), Failure> {
-    let what = format!("checking {}", path.display());
-    let next = "choose another directory with --dir";
-    let meta = fs::metadata(path).map_err(|e| Failure::new(&what, e, next))?;
-    if !meta.is_dir() {
-        return Err(Failure::new(&what, "it is not a directory", next));
-    }
-    match problem(meta.uid(), meta.mode(), sticky_will_do) {
-        None => Ok(()),
-        Some((cause, remedy)) => {
-            let mut command = OsString::from(format!("{remedy} "));
-            command.push(path);
-            let next = format!("`{}`, or {next}", command.to_string_lossy());
-            Err(Failure::new(&what, cause, next))
-        }
-    }
-}
-
-/// What is wrong with a directory of this owner and mode, and the command that mends it.
-fn problem(uid: u32, mode: u32, sticky_will_do: bool) -> Option<(&'static str, &'static str)> {
-    let sticky = sticky_will_do && mode & 0o1000 != 0;
-    if uid != 0 {
-        Some(("it does not belong to root, so its owner could replace what is in it", "chown root"))
-    } else if mode & 0o022 != 0 && !sticky {
-        Some(("others than root can write to it", "chmod go-w"))
-    } else if mode & 0o001 == 0 {
-        Some(("the gateway's user cannot pass through it", "chmod o+x"))
-    } else {
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     fn told<T: std::fmt::Debug>(result: Result<T, Failure>) -> String {
         match result {
@@ -323,23 +284,6 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().mode() & 0o7777
-    }
-
-    #[test]
-    fn a_directory_is_fit_when_only_root_can_change_it_and_all_can_pass() {
-        for (uid, mode, sticky_will_do, fit) in [
-            (0, 0o755, false, true),
-            (0, 0o711, false, true),
-            (1000, 0o755, false, false),
-            (0, 0o775, false, false),
-            (0, 0o757, true, false),
-            (0, 0o1777, true, true),
-            (0, 0o1777, false, false),
-            (0, 0o700, true, false),
-            (0, 0o750, false, false),
-        ] {
-            assert_eq!(problem(uid, mode, sticky_will_do).is_none(), fit, "{uid} {mode:o} {sticky_will_do}");
-        }
     }
 
     #[test]

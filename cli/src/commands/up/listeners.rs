@@ -3,7 +3,7 @@
 
 use super::{
     accounts,
-    directory::{Directory, own_socket},
+    directory::{Directory, set_owner},
 };
 use crate::failure::Failure;
 use std::{
@@ -32,6 +32,6 @@ pub(super) fn bind(directory: &Directory, port: u16) -> Result<(Listeners, u16),
         Failure::new(what, e, "choose another directory with --dir")
     };
     let local = UnixListener::bind(&path).map_err(failed)?;
-    own_socket(&path, None, Some(accounts::GROUP), 0o660)?;
+    set_owner(&path, None, Some(accounts::GROUP), 0o660)?;
     Ok((Listeners { http, local }, port))
 }

@@ -10,6 +10,7 @@ pub(super) mod launcher;
 mod listeners;
 mod readiness;
 mod scope;
+mod trust;
 mod undo;
 
 use super::CLIENT;

@@ -1,7 +1,7 @@
 //! How a daemon says that it is ready: `READY=1` to the socket in `NOTIFY_SOCKET` (sd_notify(3)).
 
 use super::{
-    directory::{Directory, own_socket},
+    directory::{Directory, set_owner},
     events::{Event, Events},
 };
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(super) fn listen(
     let failed = |e| Failure::new(&what, e, "choose another directory with --dir");
     let socket = UnixDatagram::bind(&path).map_err(failed)?;
     // Nobody else may say that it is ready.
-    own_socket(&path, user, None, 0o600)?;
+    set_owner(&path, user, None, 0o600)?;
     events.feed("readiness", move |sender| {
         let mut message = [0; 4096];
         // To the end, so that what a daemon says later (STOPPING=1) has a reader too.
