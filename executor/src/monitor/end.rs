@@ -2,7 +2,7 @@
 
 use super::{
     cgroup::Leaf,
-    job::{Job, Stage, enforced},
+    job::{Job, Progress, Stage, enforced},
     link::Outcome,
     sample,
 };
@@ -186,8 +186,8 @@ impl Job {
         }
     }
 
-    /// Reaps the command's process when it has ended; its outcome, once.
-    pub(super) fn reap(&mut self) -> Option<Outcome> {
+    /// Reaps the command's process when it has ended; what it said last and its outcome, once.
+    pub(super) fn reap(&mut self) -> Option<(Progress, Outcome)> {
         if !self.init_reaped {
             self.init_reaped = self.init.as_ref().and_then(|init| try_wait(init.pidfd.as_fd())).is_some();
         }
@@ -198,12 +198,14 @@ impl Job {
         let cpu_us = if self.leaves.command.is_none() { self.cpu_used() } else { 0 };
         let status = try_wait(self.command.pidfd.as_fd())?;
         self.status = Some(status);
+        // What it said between the last look and its end.
+        let progress = self.hear_command();
         let outcome = self.outcome(status, cpu_us);
         self.stage = Stage::Ended;
         self.control = None;
         self.pending = None;
         self.drain_until = Some(Instant::now() + limits::DRAIN_GRACE + DRAIN_MARGIN);
-        Some(outcome)
+        Some((progress, outcome))
     }
 
     fn outcome(&self, status: Status, cpu_us: u64) -> Outcome {

@@ -162,17 +162,23 @@ impl Job {
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.
     pub(super) fn listen(&mut self) -> Progress {
         while self.listen_to_init() {}
-        let mut progress = Progress::Nothing;
-        while let Some(heard) = self.listen_to_command() {
-            if matches!(heard, Progress::Executed) {
-                progress = heard;
-            }
-        }
+        let progress = self.hear_command();
         if self.stage == Stage::Launching && self.init_ready && self.command_ready && self.failure.is_none() {
             self.tell_to_go();
         }
         if self.failure.is_some() && self.is_live() {
             self.kill_processes();
+        }
+        progress
+    }
+
+    /// Takes in every message of the command's process.
+    pub(super) fn hear_command(&mut self) -> Progress {
+        let mut progress = Progress::Nothing;
+        while let Some(heard) = self.listen_to_command() {
+            if matches!(heard, Progress::Executed) {
+                progress = heard;
+            }
         }
         progress
     }
@@ -224,8 +230,12 @@ impl Job {
         Some(Progress::Nothing)
     }
 
+    /// Records the first failure. One that only says that the other process has gone gives way to what
+    /// that process says.
     pub(super) fn fail(&mut self, report: Report) {
-        self.failure.get_or_insert(report);
+        if self.failure.as_ref().is_none_or(Report::is_consequence) {
+            self.failure = Some(report);
+        }
     }
 
     fn tell_to_go(&mut self) {

@@ -358,8 +358,11 @@ impl Monitor {
             }
             job.check(now);
         }
-        if let Some(outcome) = job.reap() {
+        if let Some((progress, outcome)) = job.reap() {
             let connection = job.connection;
+            if matches!(progress, Progress::Executed) {
+                self.outbox.push(&ToServer::Executed(connection), Vec::new());
+            }
             self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
         }
         if job.stage == Stage::Ended {

@@ -85,12 +85,13 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         name: "join_namespaces",
         why: "all at once, through init, while both are still root; then init may drop its rights",
         run: |c| {
-            let (Some(init), Some(sync)) = (c.init.take(), c.sync.take()) else { return Ok(()) };
+            // Both stay open: init must not see this process's end before the monitor hears its reason.
+            let (Some(init), Some(sync)) = (&c.init, &c.sync) else { return Ok(()) };
             let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
             if c.plan.isolates_network() {
                 flags |= CloneFlags::CLONE_NEWNET;
             }
-            setns(&init, flags).about("init's namespaces")?;
+            setns(init, flags).about("init's namespaces")?;
             Ok(plan::nudge(sync.as_fd())?)
         },
     },

@@ -48,12 +48,12 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
 /// errno of chdir(2); `EACCES` when it lies elsewhere.
 pub fn enter_directory(plan: &Plan, place: &Place, asked: Option<&str>) -> Result<(), Fault> {
     let path = asked.map_or(place.home.as_path(), Path::new);
-    chdir(path).about(path.display())?;
-    let here = getcwd().about(path.display())?;
+    chdir(path).about(format_args!("cwd {}", path.display()))?;
+    let here = getcwd().about(format_args!("cwd {}", path.display()))?;
     if allowed_directory(plan, place, &here) {
         Ok(())
     } else {
-        Err(Fault::new(Errno::EACCES, format!("{} is outside the profile", here.display())))
+        Err(Fault::new(Errno::EACCES, format!("cwd {} is outside the profile", here.display())))
     }
 }
 

@@ -86,6 +86,11 @@ impl From<FailedStep> for Report {
 }
 
 impl Report {
+    /// Whether it fails only because the process at the other end of a pair has.
+    pub fn is_consequence(&self) -> bool {
+        matches!(self, Self::Failed { errno, .. } if *errno == Errno::EPIPE as i32)
+    }
+
     /// A failure whose process could not say anything.
     pub fn died(step: &str) -> Self {
         Self::Failed { step: step.to_owned(), errno: Errno::ECHILD as i32, detail: String::new() }

@@ -96,7 +96,7 @@ pub(super) async fn run(
         violation: RefCell::new(None),
     };
     let job = launched.job;
-    let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, checked.stream).await;
+    let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, &checked).await;
     server.send(ToMonitor::Drained(peer.connection)).await;
     // The command is over; how long its client takes to read the report holds up nobody.
     drop((place, listed));
@@ -160,10 +160,10 @@ impl Run<'_> {
         frames: Frames,
         mailbox: &mut UnboundedReceiver<Notice>,
         listed: &Listed<'_>,
-        stream: bool,
+        checked: &CheckedRun<'_>,
     ) -> (Outcome, Streams) {
         let stage = watch::Sender::new(Stage::Launching);
-        let mut pump = Pump::new(self, &launched, stream);
+        let mut pump = Pump::new(self, &launched, checked.stream);
         let input = launched.stdin.map(pipe::Sender::from_owned_fd).transpose();
         let input = match (pump.open(launched.stdout, launched.stderr), input) {
             (Ok(()), Ok(input)) => input,
@@ -178,7 +178,7 @@ impl Run<'_> {
         tokio::select! {
             biased;
             ended = command => ended,
-            never = self.serve_client(frames, input) => match never {},
+            never = self.serve_client(frames, input, checked.stdin) => match never {},
         }
     }
 
@@ -211,8 +211,15 @@ impl Run<'_> {
 
     /// Passes standard input on, one frame at a time, and ends the command when the client closes or
     /// breaks the protocol. Never ready: the command's end is seen elsewhere.
-    async fn serve_client(&self, mut frames: Frames, mut stdin: Option<pipe::Sender>) -> Infallible {
-        let mut more = stdin.is_some();
+    ///
+    /// A client that has asked for standard input may send it though nothing takes it any more, or ever
+    /// did: the launch may have failed.
+    async fn serve_client(
+        &self,
+        mut frames: Frames,
+        mut stdin: Option<pipe::Sender>,
+        mut more: bool,
+    ) -> Infallible {
         let violation = loop {
             let payload = match frames.next(self.socket).await {
                 Ok(Some(payload)) => payload,

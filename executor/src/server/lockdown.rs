@@ -61,7 +61,10 @@ pub const SYSCALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_epoll_wait, "the runtime: waiting (glibc)"),
     (libc::SYS_epoll_pwait, "the runtime: waiting (musl)"),
     (libc::SYS_eventfd2, "the runtime: waking itself"),
-    (libc::SYS_socketpair, "the runtime: waking itself, when the build has tokio's signals for another program"),
+    (
+        libc::SYS_socketpair,
+        "the runtime: waking itself, when the build has tokio's signals for another program",
+    ),
     (libc::SYS_clock_gettime, "time, where the vDSO has no clock"),
     (libc::SYS_getrandom, "keys of hash tables, fairness of select"),
     (libc::SYS_brk, "allocator: heap"),

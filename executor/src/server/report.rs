@@ -159,6 +159,8 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
         (true, 0) => format!("{step} failed"),
         (false, 0) => format!("{step} failed: {detail}"),
         (true, _) => format!("{step} failed: {}", errno.desc()),
+        // This step's detail says more than the errno that it stands for.
+        (false, _) if step == "exec" => detail,
         (false, _) => format!("{step} failed: {detail}: {}", errno.desc()),
     };
     let paths = |list: &[std::path::PathBuf]| {
@@ -256,7 +258,7 @@ mod tests {
             of(outcome, AskedLimits::default()).hint.unwrap()
         };
         let hint = failed("exec", Errno::ENOENT, "nonesuch");
-        assert_eq!(hint.what, "exec failed: nonesuch: No such file or directory");
+        assert_eq!(hint.what, "nonesuch");
         assert!(hint.remedy.contains("PATH") && hint.layer == "exec");
         assert!(failed("exec", Errno::EACCES, "/tmp/x").remedy.contains("/usr, /opt"));
         assert!(failed("chdir", Errno::ENOTDIR, "/etc/passwd").remedy.contains("not a file"));

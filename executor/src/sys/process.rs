@@ -176,13 +176,25 @@ pub fn ignore(signal: Signal) -> Result<(), Errno> {
 }
 
 /// Gives every signal its default disposition and blocks none: what a program expects at its start. Rust's
-/// start-up ignores SIGPIPE, which an executed program would inherit.
+/// start-up ignores SIGPIPE, and whoever started the executor may ignore more, which an executed program
+/// would inherit.
 ///
 /// # Errors
-/// errno of sigaction(2) or sigprocmask(2).
+/// errno of sigprocmask(2).
 pub fn reset_signals() -> Result<(), Errno> {
-    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
-        set_disposition(signal, SigHandler::SigDfl)?;
+    /// Signals of Linux, real-time ones included; the C library hides two of them from its own sigaction.
+    const SIGNALS: libc::c_int = 64;
+    /// Bytes of the kernel's signal set.
+    const SET_LEN: usize = 8;
+    // The kernel's structure: handler (null is SIG_DFL), flags, restorer, mask.
+    let default = [0_u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: the kernel reads a structure that outlives the call; no code of ours becomes a handler.
+        // SIGKILL and SIGSTOP answer EINVAL, which changes nothing.
+        unsafe {
+            let none = std::ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, SET_LEN)
+        };
     }
     SigSet::empty().thread_set_mask()
 }

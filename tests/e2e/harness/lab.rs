@@ -27,9 +27,9 @@ pub(crate) fn lab() -> &'static Executor {
 /// The directory whose files the profile `probe` may read and execute.
 pub(crate) fn probes() -> PathBuf {
     let directory = scratch().join("probes");
-    fs::create_dir_all(directory.join("hidden")).unwrap();
-    fs::write(directory.join("hidden/secret"), "secret").unwrap();
-    fs::write(directory.join("shown"), "shown").unwrap();
+    fs::create_dir_all(directory.join("guarded/hidden")).unwrap();
+    fs::write(directory.join("guarded/hidden/secret"), "secret").unwrap();
+    fs::write(directory.join("guarded/shown"), "shown").unwrap();
     directory
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn profiles() -> String {
 [profiles.probe]
 read = ["/usr", "/etc", "/opt", "{probes}"]
 execute = ["/usr", "/opt", "{probes}"]
-hide = ["/etc/cordon", "{probes}/hidden"]
+hide = ["/etc/cordon", "{probes}/guarded/hidden"]
 
 [profiles.writer]
 write = ["{writable}"]

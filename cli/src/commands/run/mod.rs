@@ -38,7 +38,7 @@ refused.";
 
 /// What to run and within which limits.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "cordon run [OPTIONS] -- CMD [ARG]...\n       cordon run [OPTIONS] -c LINE")]
+#[command(args_override_self = true, allow_negative_numbers = true, after_help = EXAMPLES, override_usage = "cordon run [OPTIONS] -- CMD [ARG]...\n       cordon run [OPTIONS] -c LINE")]
 pub(crate) struct Args {
     /// Run a line for the profile's shell (`bash -c LINE`)
     #[arg(

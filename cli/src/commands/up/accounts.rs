@@ -65,14 +65,16 @@ pub(super) fn ensure() -> Result<InUse, Failure> {
     Ok(InUse { _lock: lock })
 }
 
-/// Removes the users that we made, each with its group.
+/// Removes the users that we made, each with its group; with another `cordon up` running they stay.
 pub(super) fn remove() -> Result<(), Failure> {
     let lock = lock_file()?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let cause = "a `cordon up` is running with them";
-            return Err(Failure::new("removing the users", cause, "end it (Ctrl-C), then undo again"));
+            output::complain(
+                "cordon: kept the users: another `cordon up` runs with them; its --undo takes them",
+            );
+            return Ok(());
         }
         Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
     }

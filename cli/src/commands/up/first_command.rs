@@ -55,7 +55,7 @@ pub(super) fn invitation(directory: &Directory, port: u16) -> String {
     let token = quoted(&directory.token_file().to_string_lossy());
     let socket = quoted(&directory.executor_socket().to_string_lossy());
     format!(
-        "\nServing until Ctrl-C. Try next:\n  curl -sS -H \"Authorization: Bearer $(cat {token})\" \
+        "\nTry next, while it serves:\n  curl -sS -H \"Authorization: Bearer $(cat {token})\" \
          -H 'Content-Type: application/json' -d '{{\"command\":\"id\"}}' http://127.0.0.1:{port}/v1/exec\n  \
          cordon run --socket {socket} -- id\n"
     )

@@ -10,6 +10,7 @@
 //! 5. the user; 6. after it, since changing it forgets it (prctl(2)): to end when `cordon up` does.
 
 use crate::failure::Failure;
+use caps::CapSet;
 use nix::{
     sys::{
         prctl::set_pdeathsig,
@@ -114,6 +115,12 @@ fn become_user(name: &str) -> io::Result<()> {
     let user = user.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such user"))?;
     if user.uid.is_root() || user.gid.as_raw() == 0 {
         return Err(io::Error::other("it is root"));
+    }
+    // Nothing that it may execute later can bring a capability back.
+    for capability in caps::all() {
+        if caps::has_cap(None, CapSet::Bounding, capability).map_err(io::Error::other)? {
+            caps::drop(None, CapSet::Bounding, capability).map_err(io::Error::other)?;
+        }
     }
     setgroups(&[])?;
     setgid(user.gid)?;

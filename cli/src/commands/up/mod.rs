@@ -115,10 +115,11 @@ fn serve(
     if !good {
         output::complain("cordon: the first command did not end well; its report says how");
     }
+    output::print(&first_command::invitation(directory, port))?;
     if args.once {
         return Ok(if good { exit_status::SUCCESS } else { exit_status::FAILURE });
     }
-    output::print(&first_command::invitation(directory, port))?;
+    output::print("Serving until Ctrl-C.\n")?;
     let socket = directory.executor_socket();
     // Not on this thread, which watches the daemons and must not wait for one of them.
     events.feed("layers", move |_| warn_of_lesser_layers(&socket))?;
