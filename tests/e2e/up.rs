@@ -26,6 +26,14 @@ fn processes_of(directory: &std::path::Path) -> Vec<String> {
     process::all().into_iter().map(text).filter(|t| t.contains(&name)).collect()
 }
 
+/// Another one in the same place works, and sweeps what the killed one could not remove.
+fn assert_starts_again(up: &Up) {
+    let mut command = Up::command(up.directory(), free_port());
+    command.arg("--once");
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+}
+
 #[test]
 fn once_sends_a_command_the_whole_way_prints_its_report_and_ends() {
     let directory = open_directory();
@@ -102,6 +110,7 @@ fn it_ends_with_any_of_its_parts() {
         assert!(!status.success(), "{name}: {status}");
         eventually("nothing of it runs", PATIENCE, || processes_of(up.directory()).is_empty());
         assert!(TcpStream::connect(("127.0.0.1", up.port)).is_err(), "{name}: the port still answers");
+        assert_starts_again(&up);
     }
 }
 
@@ -111,6 +120,7 @@ fn its_parts_end_with_it() {
     up.process().signal(Signal::SIGKILL);
     up.process().wait(Duration::from_secs(30));
     eventually("nothing of it runs", PATIENCE, || processes_of(up.directory()).is_empty());
+    assert_starts_again(&up);
 }
 
 #[test]
