@@ -58,11 +58,12 @@ fn json_prints_one_report_and_nothing_else() {
 #[test]
 fn options_stand_anywhere_before_the_command() {
     for arguments in [
-        &["--json", "--timeout", "20s", "-c", "echo $A", "--env", "A=x"][..],
-        &["-c", "echo $A", "--env", "A=x", "--timeout=20s", "--json"],
-        &["--env", "A=x", "--json", "-n", "--", "bash", "-c", "echo $A"],
+        &["--timeout", "20s", "-c", "echo $A", "--env", "A=x"][..],
+        &["-c", "echo $A", "--env", "A=x", "--timeout=20s", "-n"],
+        &["--env", "A=x", "-n", "--", "bash", "-c", "echo $A"],
     ] {
-        assert_eq!(shared().report(arguments).stdout.as_deref(), Some("x\n"), "{arguments:?}");
+        let (first, last) = (shared().report(arguments), shared().run(arguments));
+        assert_eq!((first.stdout.as_deref(), last.text().as_str()), (Some("x\n"), "x\n"), "{arguments:?}");
     }
     // After `--` everything is the command's.
     assert_eq!(shared().run(&["--", "echo", "--json", "-n", "--timeout"]).text(), "--json -n --timeout\n");

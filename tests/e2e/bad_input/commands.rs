@@ -124,27 +124,22 @@ fn limits_that_are_zero_negative_or_absurd_are_refused_with_limit_value_and_ceil
             assert_says(&refusal(0), &["limit_refused", name, "0"]);
         }
     }
-    for arguments in [
-        ["--memory", "900G"],
-        ["--memory", "-5"],
-        ["--memory", "0"],
-        ["--memory", "1T"],
-        ["--memory", ""],
-        ["--timeout", "0s"],
-        ["--timeout", "2h"],
-        ["--timeout", "60"],
-        ["--timeout", "-1s"],
-        ["--pids", "0"],
-        ["--pids", "5000"],
-        ["--pids", "-1"],
-        ["--pids", "many"],
-        ["--output", "17G"],
-        ["--capture", "9M"],
+    for (option, field, values) in [
+        ("--memory", "memory", &["900G", "-5", "0", "1T", "", "1.5G", "99999999999999999999"][..]),
+        ("--timeout", "", &["0s", "2h", "60", "-1s", "forever"]),
+        ("--pids", "pids", &["0", "5000", "-1", "many"]),
+        ("--output", "output", &["17G", "-1"]),
+        ("--capture", "capture", &["9M", "-1"]),
     ] {
-        let ran = shared().run(&[&arguments[..], &["--", "echo", "ran"]].concat());
-        assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{arguments:?}: {ran:?}");
-        assert_says(&ran.stderr, &[arguments[0].trim_start_matches('-').replace("timeout", "").as_str()]);
+        for value in values {
+            let ran = shared().run(&[&format!("{option}={value}"), "--", "echo", "ran"]);
+            assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{option}={value}: {ran:?}");
+            assert_says(&ran.stderr, &[field]);
+        }
     }
+    // A value that looks like an option is no value.
+    let ran = shared().run(&["--memory", "-5", "--", "echo", "ran"]);
+    assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{ran:?}");
     let ran = shared().run(&["--memory", "900G", "--", "true"]);
     assert_says(&ran.stderr, &["memory", "900G", "2G"]);
 }
@@ -166,7 +161,8 @@ fn a_working_directory_outside_the_profile_runs_nothing() {
     ] {
         let ran = shared().run(&["--cwd", cwd, "--", "echo", "ran"]);
         assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{cwd}: {ran:?}");
-        assert_says(&ran.stderr, &["cwd"]);
+        let named = ran.stderr.contains("cwd") || (!cwd.is_empty() && ran.stderr.contains(cwd));
+        assert!(named, "{cwd}: {}", ran.stderr);
         let mut request = argv(&["echo", "ran"]);
         request.cwd = Some(cwd.to_owned());
         if let Ok(events) = shared().ask(request) {

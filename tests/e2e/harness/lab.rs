@@ -27,9 +27,16 @@ pub(crate) fn lab() -> &'static Executor {
 /// The directory whose files the profile `probe` may read and execute.
 pub(crate) fn probes() -> PathBuf {
     let directory = scratch().join("probes");
-    fs::create_dir_all(directory.join("guarded/hidden")).unwrap();
-    fs::write(directory.join("guarded/hidden/secret"), "secret").unwrap();
-    fs::write(directory.join("guarded/shown"), "shown").unwrap();
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// A directory of which the profile `hiding` hides one, and `unhiding` does not.
+pub(crate) fn hiding() -> PathBuf {
+    let directory = scratch().join("hiding");
+    fs::create_dir_all(directory.join("hidden")).unwrap();
+    fs::write(directory.join("hidden/secret"), "secret").unwrap();
+    fs::write(directory.join("shown"), "shown").unwrap();
     directory
 }
 
@@ -47,6 +54,8 @@ pub(crate) fn writable() -> PathBuf {
 pub(crate) fn profiles() -> String {
     let probes = probes();
     let probes = probes.display();
+    let hiding = hiding();
+    let hiding = hiding.display();
     let writable = writable();
     let writable = writable.display();
     format!(
@@ -56,7 +65,13 @@ pub(crate) fn profiles() -> String {
 [profiles.probe]
 read = ["/usr", "/etc", "/opt", "{probes}"]
 execute = ["/usr", "/opt", "{probes}"]
-hide = ["/etc/cordon", "{probes}/guarded/hidden"]
+
+[profiles.hiding]
+read = ["/usr", "/etc", "/opt", "{hiding}"]
+hide = ["/etc/cordon", "{hiding}/hidden"]
+
+[profiles.unhiding]
+read = ["/usr", "/etc", "/opt", "{hiding}"]
 
 [profiles.writer]
 write = ["{writable}"]

@@ -38,19 +38,23 @@ fn a_peer_is_who_the_kernel_says() {
     hostile.launch(root, "strangeronly", AskedLimits::default(), shell("true").as_fd());
     assert_eq!(hostile.refusal(root), LaunchRefusal::UnknownProfile);
     // The control: each may use its own.
+    let (root, _second_stream) = hostile.peer();
+    let (stranger, mut second_child) = hostile.stranger();
     hostile.launched(root, "rootonly", "true");
     hostile.ended(root);
     hostile.launched(stranger, "strangeronly", "true");
     hostile.ended(stranger);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    for child in [&mut child, &mut second_child] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 #[test]
 fn a_profile_that_is_not_there_is_refused() {
     let hostile = Hostile::start();
-    let (connection, _stream) = hostile.peer();
     for name in ["nope", "", "../default", "default\u{1}"] {
+        let (connection, _stream) = hostile.peer();
         hostile.launch(connection, name, AskedLimits::default(), shell("true").as_fd());
         assert_eq!(hostile.refusal(connection), LaunchRefusal::UnknownProfile, "{name:?}");
     }
@@ -60,8 +64,8 @@ fn a_profile_that_is_not_there_is_refused() {
 #[test]
 fn limits_above_the_ceiling_and_below_the_floor_are_refused_by_the_monitor_itself() {
     let hostile = Hostile::start();
-    let (connection, _stream) = hostile.peer();
     let ask = |field, value: u64| {
+        let (connection, _stream) = hostile.peer();
         let value = Some(value);
         let mut asked = AskedLimits::default();
         match field {
@@ -105,7 +109,6 @@ fn limits_above_the_ceiling_and_below_the_floor_are_refused_by_the_monitor_itsel
 #[test]
 fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
     let hostile = Hostile::start();
-    let (connection, _stream) = hostile.peer();
     let unsealed = memfd_create("open", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     let file: OwnedFd = File::open("/etc/passwd").unwrap().into();
     let secret: OwnedFd = File::open("/etc/shadow").unwrap().into();
@@ -121,6 +124,7 @@ fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
         ("pipe", pipe),
         ("oversize", oversize),
     ] {
+        let (connection, _stream) = hostile.peer();
         hostile.launch(connection, "default", AskedLimits::default(), fd.as_fd());
         assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile, "{what}");
     }

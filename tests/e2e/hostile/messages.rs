@@ -96,6 +96,12 @@ fn messages_out_of_order_change_nothing() {
     assert_eq!(hostile.refusal(connection), LaunchRefusal::OutOfOrder);
     hostile.send(&ToMonitor::Drained(connection), &[]);
     hostile.assert_quiet();
+    // Nor does a refused launch leave the connection another try.
+    let (refused, _stream) = hostile.peer();
+    hostile.launch(refused, "nope", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(refused), LaunchRefusal::UnknownProfile);
+    hostile.launch(refused, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(refused), LaunchRefusal::OutOfOrder);
     assert!(!sandboxed(&marker).is_empty(), "the command still runs");
     // The control: a cancel in its place is obeyed.
     hostile.send(&ToMonitor::Cancel(connection), &[]);

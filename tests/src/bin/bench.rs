@@ -41,7 +41,8 @@ fn bench() -> Result<(), Failure> {
     let own = env::current_exe()?;
     let programs = own.parent().ok_or("this program is in no directory")?;
     let _nop = Nop::install()?;
-    let up = Up::start(&programs.join("cordon"))?;
+    let target = programs.parent().unwrap_or(programs);
+    let up = Up::start(&programs.join("cordon"), &target.join("bench.log"))?;
     let mut http = Http::connect(&up)?;
     let socket = up.directory.join("executor.sock");
     let cordon = programs.join("cordon");
@@ -69,7 +70,7 @@ fn bench() -> Result<(), Failure> {
     }
     interleave(&mut cases, WARM_UP, rounds, PAUSE)?;
     print!("{}", table(&cases));
-    let file = programs.parent().unwrap_or(programs).join("bench.json");
+    let file = target.join("bench.json");
     fs::write(&file, serde_json::to_vec_pretty(&json(&cases))?)?;
     println!("{rounds} interleaved rounds; written to {}", file.display());
     Ok(())
@@ -134,7 +135,8 @@ struct Up {
 }
 
 impl Up {
-    fn start(cordon: &Path) -> Result<Self, Failure> {
+    /// Waits until it serves; what the daemons say goes to `log`.
+    fn start(cordon: &Path, log: &Path) -> Result<Self, Failure> {
         let directory = env::temp_dir().join(format!("cordon-bench.{}", std::process::id()));
         fs::create_dir(&directory)?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
@@ -143,13 +145,13 @@ impl Up {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "--"]).arg(cordon).arg("up").arg("--dir").arg(&directory);
         command.args(["--port", &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = command.stderr(fs::File::create(log)?).spawn()?;
         let mut stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
         let mut line = String::new();
         while !line.contains("curl") {
             line.clear();
             if stdout.read_line(&mut line)? == 0 {
-                return Err(format!("cordon up ended early: {}", child.wait()?).into());
+                return Err(format!("cordon up ended early, see {}: {}", log.display(), child.wait()?).into());
             }
         }
         let token = fs::read_to_string(directory.join("token"))?.trim().to_owned();
