@@ -41,7 +41,7 @@ impl Peer {
 pub(super) enum Stage {
     /// Nothing launched yet.
     Open,
-    /// Its one command has been launched.
+    /// Its one command has been launched, or refused.
     Used,
 }
 
@@ -98,16 +98,11 @@ impl Connections {
         self.open.get(&number)
     }
 
-    /// The peer of a connection that has launched nothing yet.
-    pub(super) fn may_launch(&self, number: ConnectionId) -> Option<Peer> {
-        self.open.get(&number).filter(|c| c.stage == Stage::Open).map(|c| c.peer.clone())
-    }
-
-    /// Uses up a connection's one launch.
-    pub(super) fn use_launch(&mut self, number: ConnectionId) {
-        if let Some(connection) = self.open.get_mut(&number) {
-            connection.stage = Stage::Used;
-        }
+    /// Uses up a connection's one launch; none when there is no such connection or it is used up.
+    pub(super) fn take_launch(&mut self, number: ConnectionId) -> Option<Peer> {
+        let connection = self.open.get_mut(&number).filter(|c| c.stage == Stage::Open)?;
+        connection.stage = Stage::Used;
+        Some(connection.peer.clone())
     }
 
     /// Forgets a connection.

@@ -84,7 +84,7 @@ impl Monitor {
         asked: &AskedLimits,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), LaunchRefusal> {
-        let peer = self.connections.may_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
+        let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
             return Err(LaunchRefusal::ShuttingDown);
         }
@@ -92,7 +92,6 @@ impl Monitor {
         let limits = resolve(&plan.profile, asked)?;
         let request = check_request(descriptors)?;
         self.check_concurrency(&plan, &peer)?;
-        self.connections.use_launch(connection);
         let id = self.next_job;
         self.next_job += 1;
         let go = self.go(&plan, &limits, stdin);

@@ -9,14 +9,23 @@ pub use leaf::{Leaf, LeafLimits, Usage};
 
 use crate::sandbox::steps::{About, Fault};
 use cordon_protocol::{CgroupMode, Health, LayerReport};
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 /// Controllers without which limits are sampled.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Time for another executor's start to let go of the directory.
+const CLAIM_TIME: Duration = Duration::from_secs(1);
+/// Begins the name of every executor's directory.
+const PREFIX: &str = "cordon-";
 /// Time for what an earlier monitor left behind to end after it was killed.
 const SWEEP_TIME: Duration = Duration::from_secs(5);
 
@@ -26,6 +35,8 @@ pub struct Cgroups {
     mode: CgroupMode,
     /// Directory that holds the leaves; none without cgroup v2.
     directory: Option<PathBuf>,
+    /// Held as long as the directory is in use: one without it was abandoned.
+    _claim: Option<Arc<Flock<File>>>,
     detail: String,
     remedy: Option<&'static str>,
 }
@@ -34,7 +45,13 @@ impl Cgroups {
     /// Finds or makes a subtree for the executor whose state lies in `state_dir`, and sweeps what an
     /// earlier one left in it.
     pub fn establish(state_dir: &Path) -> Self {
-        let none = |detail: String, remedy| Self { mode: CgroupMode::None, directory: None, detail, remedy };
+        let none = |detail: String, remedy| Self {
+            mode: CgroupMode::None,
+            directory: None,
+            _claim: None,
+            detail,
+            remedy,
+        };
         let Some(own) = find::own_directory() else {
             let remedy = Some("mount cgroup v2 (systemd does; or mount -t cgroup2 cgroup2 /sys/fs/cgroup)");
             return none("no cgroup v2 hierarchy is mounted".to_owned(), remedy);
@@ -42,27 +59,35 @@ impl Cgroups {
         let base = find::delegated_base(&own);
         let enabled = enable_controllers(&base);
         let directory = base.join(directory_name(state_dir));
-        let made = make_directory(&directory).and_then(|()| sweep(&directory)).and_then(|()| {
+        remove_abandoned(&base, &directory);
+        let made = claim_own(&directory).and_then(|claim| {
+            sweep(&directory)?;
             let kill = directory.join("cgroup.kill");
-            fs::metadata(&kill).about(kill.display()).map(drop)
+            fs::metadata(&kill).about(kill.display()).map(|_| claim)
         });
-        if let Err(fault) = made {
-            let remedy =
-                Some("let the executor write to its cgroup (systemd: Delegate=yes), kernel 5.14 or newer");
-            return none(format!("{}: {}", fault.detail, fault.errno), remedy);
-        }
+        let held = match made {
+            Ok(claim) => Arc::new(claim),
+            Err(fault) => {
+                let remedy = Some(
+                    "let the executor write to its cgroup (systemd: Delegate=yes), kernel 5.14 or newer",
+                );
+                return none(format!("{}: {}", fault.detail, fault.errno), remedy);
+            }
+        };
         let limited = enabled.and_then(|()| write(&directory.join("cgroup.subtree_control"), &switch_on()));
         match limited {
             Ok(()) => Self {
                 mode: CgroupMode::V2,
                 detail: format!("memory, pids and cpu are limited in {}", directory.display()),
                 directory: Some(directory),
+                _claim: Some(held),
                 remedy: None,
             },
             Err(fault) => Self {
                 mode: CgroupMode::Sampled,
                 detail: format!("limits are sampled in {}: {}", directory.display(), fault.detail),
                 directory: Some(directory),
+                _claim: Some(held),
                 remedy: Some(
                     "give the executor a delegated cgroup v2 with memory, pids and cpu (systemd: Delegate=yes; \
                      boot with systemd.unified_cgroup_hierarchy=1)",
@@ -109,6 +134,43 @@ impl Cgroups {
     }
 }
 
+/// Makes the directory and takes its lock.
+fn claim(directory: &Path) -> Result<Flock<File>, Fault> {
+    make_directory(directory)?;
+    let file = File::open(directory).about(directory.display())?;
+    let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    let claim = locked.map_err(|(_, errno)| Fault::new(errno, directory.to_string_lossy()))?;
+    // Another executor may have taken it for abandoned in between.
+    if directory.exists() { Ok(claim) } else { Err(Fault::new(Errno::ENOENT, directory.to_string_lossy())) }
+}
+
+/// As [`claim`]; another executor's start may hold or remove the directory for a moment.
+fn claim_own(directory: &Path) -> Result<Flock<File>, Fault> {
+    let deadline = Instant::now() + CLAIM_TIME;
+    loop {
+        match claim(directory) {
+            Err(fault)
+                if matches!(fault.errno, Errno::EAGAIN | Errno::ENOENT) && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Ends and removes what other executors have left in the same cgroup, when they were killed.
+fn remove_abandoned(base: &Path, own: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX) && path != own;
+        if ours && let Ok(_claim) = claim(&path) {
+            // What cannot be removed stays for the next start; it takes nothing from this one.
+            let _ = sweep(&path).and_then(|()| fs::remove_dir(&path).about(path.display()));
+        }
+    }
+}
+
 /// One name for each state directory, so that two executors on one host never touch each other's leaves.
 fn directory_name(state_dir: &Path) -> String {
     // FNV-1a: a name, not a secret.
@@ -116,7 +178,7 @@ fn directory_name(state_dir: &Path) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    format!("cordon-{hash:016x}")
+    format!("{PREFIX}{hash:016x}")
 }
 
 fn switch_on() -> String {
@@ -132,7 +194,7 @@ fn has_controllers(file: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let text = format!("{} lacks {}", file.display(), missing.join(", "));
-    Err(Fault::new(nix::errno::Errno::ENOTSUP, text))
+    Err(Fault::new(Errno::ENOTSUP, text))
 }
 
 /// Makes the controllers available to children of `base`, where that is ours to do.
@@ -144,7 +206,7 @@ fn enable_controllers(base: &Path) -> Result<(), Fault> {
     }
     if !find::is_ours(base) {
         let text = format!("{} is not delegated to the executor", base.display());
-        return Err(Fault::new(nix::errno::Errno::EPERM, text));
+        return Err(Fault::new(Errno::EPERM, text));
     }
     // A cgroup with processes of its own cannot hand controllers on: they move to a leaf beside the others.
     let supervisor = base.join("supervisor");
