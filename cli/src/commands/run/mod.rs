@@ -38,7 +38,7 @@ refused.";
 
 /// What to run and within which limits.
 #[derive(Debug, clap::Args)]
-#[command(args_override_self = true, allow_negative_numbers = true, after_help = EXAMPLES, override_usage = "cordon run [OPTIONS] -- CMD [ARG]...\n       cordon run [OPTIONS] -c LINE")]
+#[command(args_override_self = true, after_help = EXAMPLES, override_usage = "cordon run [OPTIONS] -- CMD [ARG]...\n       cordon run [OPTIONS] -c LINE")]
 pub(crate) struct Args {
     /// Run a line for the profile's shell (`bash -c LINE`)
     #[arg(
@@ -53,19 +53,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Most time by the clock, as in 90s
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     timeout: Option<Millis>,
     /// Most memory of all processes together, as in 512M
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<Bytes>,
     /// Most processes and threads
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pids: Option<u64>,
     /// Most output of both streams together; more ends the command
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     output: Option<Bytes>,
     /// Output of each stream that the report of --json keeps (head and tail)
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     capture: Option<Bytes>,
     /// Working directory inside the sandbox [default: the workspace]
     #[arg(long, value_name = "DIR")]
@@ -299,8 +299,8 @@ mod tests {
             (&["ls"], "unexpected argument 'ls'"),
             (&["-c", "x", "--memory", "1T"], "not a size"),
             (&["-c", "x", "--timeout", "60"], "not a time"),
-            (&["-c", "x", "--timeout", "-1s"], "unexpected argument"),
-            (&["-c", "x", "--pids", "-1"], "unexpected argument"),
+            (&["-c", "x", "--timeout", "-1s"], "not a time"),
+            (&["-c", "x", "--pids", "-1"], "invalid digit"),
             (&["-c", "x", "--pids", "many"], "invalid digit"),
             (&["-c", "x", "--env", "=v"], "NAME=VALUE"),
             (&["-c", "x", "--env", "A"], "NAME=VALUE"),
