@@ -5,17 +5,22 @@ use crate::{
     executor::{self, report},
 };
 use nix::{
+    fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
     unistd::{Pid, Uid},
 };
 use std::{
     fs,
-    os::unix::{
-        fs::{PermissionsExt, chown},
-        process::CommandExt,
+    io::Read,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::{
+            fs::{MetadataExt, PermissionsExt, chown},
+            process::CommandExt,
+        },
     },
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -83,6 +88,36 @@ impl Installed {
     }
 }
 
+/// A started gateway, which does not outlive its test.
+struct Running(Child);
+
+impl Running {
+    fn terminate(&self) {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), Signal::SIGTERM).unwrap();
+    }
+
+    /// Waits for its end, which must be a success, and returns its log where that was piped.
+    async fn end(mut self) -> String {
+        let output = tokio::task::spawn_blocking(move || {
+            let mut log = String::new();
+            if let Some(stderr) = self.0.stderr.as_mut() {
+                stderr.read_to_string(&mut log).unwrap();
+            }
+            (self.0.wait().unwrap(), log)
+        });
+        let (status, log) = timeout(SOON, output).await.unwrap().unwrap();
+        assert!(status.success(), "{status} {log}");
+        log
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr.clone()).unwrap()
@@ -131,7 +166,7 @@ async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     fs::set_permissions(installed.path("notify.sock"), fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = installed.command("");
     command.env("NOTIFY_SOCKET", installed.path("notify.sock"));
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let child = Running(command.stderr(Stdio::piped()).spawn().unwrap());
     let told = async || {
         let mut buffer = [0; 256];
         let length = timeout(SOON, manager.recv(&mut buffer)).await.unwrap().unwrap();
@@ -139,7 +174,7 @@ async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     };
     assert_eq!(told().await, "READY=1");
 
-    let pid = child.id();
+    let pid = child.0.id();
     assert_eq!((status(pid, "NoNewPrivs").as_str(), status(pid, "Seccomp").as_str()), ("1", "2"));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert_eq!(status(pid, set), "0000000000000000", "{set}");
@@ -153,7 +188,6 @@ async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     assert_eq!(values("Max open files")[0], values("Max open files")[1]);
     if Uid::effective().is_root() {
         // What is not dumpable belongs to root in /proc.
-        use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid(), 0);
         assert_eq!(status(pid, "Uid").split_whitespace().next(), Some(UID.to_string().as_str()));
     }
@@ -171,16 +205,9 @@ async fn locked_down_it_still_serves_and_ends_on_sigterm() {
     timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.contains("through"), "{answer}");
 
-    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+    child.terminate();
     assert_eq!(told().await, "STOPPING=1");
-    let output = tokio::task::spawn_blocking(move || {
-        let status = child.wait().unwrap();
-        let mut log = String::new();
-        std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut log).unwrap();
-        (status, log)
-    });
-    let (status, log) = timeout(SOON, output).await.unwrap().unwrap();
-    assert!(status.success(), "{status} {log}");
+    let log = child.end().await;
     for words in ["listening on http://127.0.0.1:", "landlock abi", "POST /v1/exec 200", "stopped"] {
         assert!(log.contains(words), "{words}: {log}");
     }
@@ -195,25 +222,26 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
     let unix = std::os::unix::net::UnixListener::bind(installed.path("passed.sock")).unwrap();
-    // A shell puts them where systemd would, and its pid is the program's after exec.
+    // A shell puts them where systemd would, and its pid is the program's after exec. First they get
+    // numbers out of the way, so that moving one does not close the other.
+    let inherit = |fd: BorrowedFd<'_>| fcntl(fd, FcntlArg::F_DUPFD(100)).unwrap();
+    let passed = [inherit(unix.as_fd()), inherit(tcp.as_fd())];
     let gateway = installed.command("");
-    let (program, config) = (gateway.get_program().to_owned(), installed.path("gateway.toml"));
-    let inherit = |fd: std::os::fd::BorrowedFd<'_>| {
-        nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
-        std::os::fd::AsRawFd::as_raw_fd(&fd)
-    };
-    use std::os::fd::AsFd;
+    let [first, second] = passed;
     let script = format!(
-        "exec 3<&{} 4<&{}; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" --config \"$1\"",
-        inherit(unix.as_fd()),
-        inherit(tcp.as_fd())
+        "exec 3<&{first} 4<&{second} {first}<&- {second}<&-
+         LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" --config \"$1\""
     );
     let mut command = Command::new("/bin/bash");
-    command.arg("-c").arg(script).arg(program).arg(config).env_clear().stdin(Stdio::null());
+    command.arg("-c").arg(script).arg(gateway.get_program()).arg(installed.path("gateway.toml"));
+    command.env_clear().stdin(Stdio::null());
     if Uid::effective().is_root() {
         command.uid(UID).gid(UID);
     }
-    let mut child = command.spawn().unwrap();
+    let child = Running(command.spawn().unwrap());
+    for fd in passed {
+        nix::unistd::close(fd).unwrap();
+    }
     drop((tcp, unix));
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(&get("/healthz", "Host: localhost\r\n")).await.unwrap();
@@ -227,7 +255,6 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(!installed.path("gateway.sock").exists(), "nothing is bound beside what was passed");
-    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGTERM).unwrap();
-    let status = tokio::task::spawn_blocking(move || child.wait().unwrap());
-    assert!(timeout(SOON, status).await.unwrap().unwrap().success());
+    child.terminate();
+    child.end().await;
 }

@@ -188,3 +188,33 @@ async fn a_command_that_ends_without_reading_is_still_reported() {
     let answer = gateway.exec(json!({ "command": "true", "stdin": "x".repeat(8 << 20) })).await;
     assert_eq!((answer.status, &answer.json()["stdout"]), (200, &json!("done")));
 }
+
+#[tokio::test]
+async fn a_client_that_leaves_while_its_input_is_sent_ends_the_sending_too() {
+    let (seen, mut events) = mpsc::unbounded_channel();
+    let (left, leaves) = tokio::sync::watch::channel(false);
+    let gateway = gateway_with(move |mut c| {
+        let (seen, mut leaves) = (seen.clone(), leaves.clone());
+        async move {
+            c.run().await;
+            seen.send(0).unwrap();
+            // Reads nothing until the client has left.
+            leaves.wait_for(|left| *left).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let mut length = 0;
+            while let Some(request) = c.next().await {
+                assert!(matches!(request, Request::Stdin(_)), "all of it was sent");
+                length += 1;
+            }
+            seen.send(length).unwrap();
+        }
+    });
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    let body = json!({ "command": "sleep 99", "stdin": "x".repeat(8 << 20) }).to_string();
+    client.write_all(&post(&body, "")).await.unwrap();
+    assert_eq!(timeout(SOON, events.recv()).await.unwrap(), Some(0));
+    drop(client);
+    left.send(true).unwrap();
+    let pieces = timeout(SOON, events.recv()).await.unwrap().expect("the connection was closed");
+    assert!(pieces < 64, "{pieces}");
+}
