@@ -234,11 +234,9 @@ impl Job {
         hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
         hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
         hit(LimitName::FileSize, signal == Some(Signal::SIGXFSZ as i32));
-        let (step, errno, detail) = match &self.failure {
-            Some(Report::Failed { step, errno, detail }) => (Some(step.clone()), *errno, detail.clone()),
-            Some(Report::Ready(_)) => (Some("ready".to_owned()), 0, String::new()),
-            None => (None, 0, String::new()),
-        };
+        let failure = self.failure.as_ref().map(Report::failure);
+        let (step, errno, detail) =
+            failure.map_or((None, 0, String::new()), |(step, errno, detail)| (Some(step), errno, detail));
         let (exit_code, signal) = match &step {
             Some(step) => (exec_status(step, errno), None),
             None => (exit_code, signal),

@@ -1,6 +1,7 @@
 //! One sandbox from its launch to its last trace: what it is doing, why it ends, what is reported.
 
 use super::{
+    hear::{Heard, receive},
     launch::{Launched, Leaves, Process},
     link::{ConnectionId, OutcomeEnforced},
     policy::Limits,
@@ -14,7 +15,7 @@ use crate::{
     sys::{process::Status, scm},
 };
 use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
-use nix::{errno::Errno, unistd::Pid};
+use nix::unistd::Pid;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -277,23 +278,5 @@ pub(super) fn enforced(plan: &Plan, held: &Held) -> OutcomeEnforced {
         namespaces,
         network: if isolated { plan.profile.network } else { NetworkMode::Host },
         capabilities: held.capabilities,
-    }
-}
-
-enum Heard {
-    Nothing,
-    Report(Report, Vec<OwnedFd>),
-    End,
-}
-
-fn receive(control: BorrowedFd<'_>) -> Heard {
-    let mut bytes = [0; crate::sandbox::message::REPORT_LEN];
-    match scm::receive_now(control, &mut bytes) {
-        Err(Errno::EAGAIN | Errno::EINTR) => Heard::Nothing,
-        Ok(received) if received.length > 0 => match Report::decode(&bytes[..received.length]) {
-            Some(report) => Heard::Report(report, received.descriptors),
-            None => Heard::Report(Report::died("report"), Vec::new()),
-        },
-        _ => Heard::End,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     cgroup::{Cgroups, Leaf, LeafLimits},
+    hear::{Heard, receive},
     link::JobId,
     netns::Networks,
     policy::Limits,
@@ -12,7 +13,7 @@ use crate::{
         Plan,
         command::{self, CommandContext},
         init::{self, InitContext},
-        message::Held,
+        message::{Held, Report},
         steps::{About, FailedStep, Fault, Step, walk},
         storage::Storage,
     },
@@ -194,14 +195,14 @@ fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// processes have still to end: they are swept at the next start at the latest.
 ///
 /// # Errors
-/// The step that failed.
+/// The step that failed, here or in a process that has ended meanwhile.
 pub(super) fn launch(
     resources: &mut Resources,
     plan: Arc<Plan>,
     limits: Limits,
     job: JobId,
     wants_stdin: bool,
-) -> Result<Launched, FailedStep> {
+) -> Result<Launched, Report> {
     let mut launch = Launch {
         resources,
         plan,
@@ -222,11 +223,8 @@ pub(super) fn launch(
     };
     let walked = walk(&steps(), &mut launch);
     match walked {
-        Ok(()) => launch.finish(),
-        Err(failed) => {
-            launch.undo();
-            Err(failed)
-        }
+        Ok(()) => launch.finish().map_err(Report::from),
+        Err(failed) => Err(launch.undo().unwrap_or_else(|| failed.into())),
     }
 }
 
@@ -353,9 +351,11 @@ impl Launch<'_> {
         })
     }
 
-    /// Ends what was started and removes what was made.
-    fn undo(&mut self) {
-        for process in [&self.init, &self.command].into_iter().flatten() {
+    /// Ends what was started and removes what was made. What init says of its own failure is the cause of
+    /// a step that missed it.
+    fn undo(&mut self) -> Option<Report> {
+        // The command first: process 1 of a pid namespace ends only when all others in it are reaped.
+        for process in [&self.command, &self.init].into_iter().flatten() {
             kill_and_reap(process.pidfd.as_fd());
         }
         if let Some(storage) = &self.storage {
@@ -364,6 +364,10 @@ impl Launch<'_> {
         }
         for leaf in [&self.leaves.init, &self.leaves.command].into_iter().flatten() {
             let _ = leaf.remove();
+        }
+        match receive(self.init_control.as_ref()?.0.as_fd()) {
+            Heard::Report(failed @ Report::Failed { .. }, _) => Some(failed),
+            _ => None,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod cgroup;
 mod end;
+mod hear;
 mod job;
 pub mod launch;
 pub mod link;

@@ -17,7 +17,10 @@ use super::{
     peers::Peer,
     policy::{Limits, authorize, check_request, resolve},
 };
-use crate::sandbox::{Go, Plan, message::Held, steps::FailedStep};
+use crate::sandbox::{
+    Go, Plan,
+    message::{Held, Report},
+};
 use cordon_protocol::{CgroupMode, EndedBy};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
 use std::{os::fd::OwnedFd, sync::Arc};
@@ -112,7 +115,7 @@ impl Monitor {
                 let concurrency = plan.profile.concurrency;
                 let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
                 self.outbox.push(&accepted, pipes);
-                let outcome = failed_outcome(&plan, failed);
+                let outcome = failed_outcome(&plan, &failed);
                 self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
             }
         }
@@ -149,14 +152,15 @@ fn ended_pipes() -> Result<Vec<OwnedFd>, Errno> {
 }
 
 /// The report of a launch that failed before there was a process.
-fn failed_outcome(plan: &Plan, failed: FailedStep) -> Outcome {
+fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
+    let (step, errno, detail) = failed.failure();
     Outcome {
         ended_by: EndedBy::LaunchFailed,
         exit_code: None,
         signal: None,
-        step: Some(failed.name.to_owned()),
-        errno: failed.fault.errno as i32,
-        detail: failed.fault.detail,
+        step: Some(step),
+        errno,
+        detail,
         wall_us: 0,
         cpu_us: 0,
         peak_memory_bytes: None,

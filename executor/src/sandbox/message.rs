@@ -86,6 +86,14 @@ impl From<FailedStep> for Report {
 }
 
 impl Report {
+    /// Step, errno and detail of a failure. Ready where it should not be is one of the protocol.
+    pub fn failure(&self) -> (String, i32, String) {
+        match self {
+            Self::Failed { step, errno, detail } => (step.clone(), *errno, detail.clone()),
+            Self::Ready(_) => ("ready".to_owned(), Errno::EPROTO as i32, String::new()),
+        }
+    }
+
     /// Whether it fails only because the process at the other end of a pair has.
     pub fn is_consequence(&self) -> bool {
         matches!(self, Self::Failed { errno, .. } if *errno == Errno::EPIPE as i32)
