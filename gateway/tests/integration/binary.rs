@@ -5,15 +5,14 @@ use crate::{
     executor::{self, report},
 };
 use nix::{
-    fcntl::{FcntlArg, fcntl},
     sys::signal::{Signal, kill},
-    unistd::{Pid, Uid},
+    unistd::{Pid, Uid, dup},
 };
 use std::{
     fs,
     io::Read,
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::{
             fs::{MetadataExt, PermissionsExt, chown},
             process::CommandExt,
@@ -32,18 +31,22 @@ use tokio::{
 /// A uid that belongs to nobody, for tests that run as root.
 const UID: u32 = 54_321;
 
-/// The program and its files in a directory that an unprivileged user can reach.
+/// The program, by a descriptor, and its files in a directory that an unprivileged user can reach.
+///
+/// The build may lie where that user cannot go. A copy of it would now and then be "text file busy", when
+/// another test forks while it is being written.
 struct Installed {
     directory: TempDir,
-    program: PathBuf,
+    program: OwnedFd,
 }
 
 impl Installed {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let program = directory.path().join("cordon-gateway");
-        fs::copy(env!("CARGO_BIN_EXE_cordon-gateway"), &program).unwrap();
+        let program = fs::File::open(env!("CARGO_BIN_EXE_cordon-gateway")).unwrap();
+        // Without close-on-exec, so that a program can be started that way.
+        let program = dup(program).unwrap();
         let state = directory.path().join("state");
         fs::create_dir(&state).unwrap();
         let installed = Self { directory, program };
@@ -79,7 +82,7 @@ impl Installed {
             self.path("token"),
         );
         fs::write(&config, text).unwrap();
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.program.as_raw_fd()));
         command.arg("--config").arg(config).env_clear().env("PORT", "0").stdin(Stdio::null());
         if Uid::effective().is_root() {
             command.uid(UID).gid(UID);
@@ -222,27 +225,23 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = tcp.local_addr().unwrap();
     let unix = std::os::unix::net::UnixListener::bind(installed.path("passed.sock")).unwrap();
-    // A shell puts them where systemd would, and its pid is the program's after exec. First they get
-    // numbers out of the way, so that moving one does not close the other.
-    let inherit = |fd: BorrowedFd<'_>| fcntl(fd, FcntlArg::F_DUPFD(100)).unwrap();
-    let passed = [inherit(unix.as_fd()), inherit(tcp.as_fd())];
-    let gateway = installed.command("");
-    let [first, second] = passed;
+    // A shell puts them where systemd would, and its pid is the program's after exec. Everything moves to
+    // numbers out of the way first, so that moving one does not close another.
+    let passed = [dup(&unix).unwrap(), dup(&tcp).unwrap()];
+    let [first, second] = passed.each_ref().map(AsRawFd::as_raw_fd);
+    installed.command("");
     let script = format!(
-        "exec 3<&{first} 4<&{second} {first}<&- {second}<&-
-         LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" --config \"$1\""
+        "exec 103<&{first} 104<&{second} 105<&{}; exec 3<&103 4<&104 103<&- 104<&-
+         LISTEN_PID=$$ LISTEN_FDS=2 exec /proc/self/fd/105 --config \"$0\"",
+        installed.program.as_raw_fd()
     );
     let mut command = Command::new("/bin/bash");
-    command.arg("-c").arg(script).arg(gateway.get_program()).arg(installed.path("gateway.toml"));
-    command.env_clear().stdin(Stdio::null());
+    command.arg("-c").arg(script).arg(installed.path("gateway.toml")).env_clear().stdin(Stdio::null());
     if Uid::effective().is_root() {
         command.uid(UID).gid(UID);
     }
     let child = Running(command.spawn().unwrap());
-    for fd in passed {
-        nix::unistd::close(fd).unwrap();
-    }
-    drop((tcp, unix));
+    drop((tcp, unix, passed));
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(&get("/healthz", "Host: localhost\r\n")).await.unwrap();
     let mut answer = String::new();
