@@ -8,7 +8,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{self, Monitor, cgroup::Cgroups},
+    monitor::{Monitor, Plans, cgroup::Cgroups},
     steps,
     sys::process::is_single_threaded,
 };
@@ -122,7 +122,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
         return Err("the monitor has more than one thread".into());
     }
     let (server, link) = server_half(&config, &host)?;
-    let plans = monitor::prepare_plans(&config, &host)?;
+    let plans = Plans::prepare(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let mut monitor = Monitor::new(plans, cgroups, listener, link, server, &config.state_dir)?;

@@ -13,21 +13,20 @@ pub mod link;
 mod netns;
 mod outbox;
 mod peers;
+mod plans;
 mod policy;
 mod requests;
 mod sample;
 
 use crate::{
-    config::{Config, Require},
-    host::Host,
-    sandbox::{Plan, init, root::Template, seccomp, steps::Fault, storage::Storage},
+    sandbox::{seccomp, steps::Fault},
     sys::{
         process::{ended_child, reap},
         scm,
     },
 };
 use cgroup::Cgroups;
-use cordon_protocol::{CgroupMode, EndedBy, limits};
+use cordon_protocol::{EndedBy, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
 use link::{JobId, MESSAGE_LEN, ToServer};
@@ -35,9 +34,7 @@ use netns::Networks;
 use nix::{
     errno::Errno,
     fcntl::OFlag,
-    mount::{MsFlags, mount},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sched::{CloneFlags, unshare},
     sys::{
         prctl::set_child_subreaper,
         signal::{SigSet, Signal},
@@ -47,6 +44,7 @@ use nix::{
 };
 use outbox::Outbox;
 use peers::{Connections, Peer};
+pub use plans::Plans;
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -56,7 +54,6 @@ use std::{
         unix::net::UnixListener,
     },
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -85,7 +82,7 @@ pub enum MonitorError {
 /// The running root half.
 #[derive(Debug)]
 pub struct Monitor {
-    plans: BTreeMap<String, Arc<Plan>>,
+    plans: Plans,
     resources: Resources,
     listener: Option<UnixListener>,
     link: OwnedFd,
@@ -107,56 +104,13 @@ const STORAGE: &str = "work";
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Makes the monitor's own mount namespace and the prepared roots in it.
-///
-/// # Errors
-/// What could not be mounted.
-pub fn prepare_plans(config: &Config, host: &Arc<Host>) -> Result<BTreeMap<String, Arc<Plan>>, MonitorError> {
-    let filter = Arc::new(seccomp::program()?);
-    let init_filter = Arc::new(seccomp::allow_list(init::SYSCALLS)?);
-    let roots = config.state_dir.join("roots");
-    if host.namespaces {
-        let own = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
-            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
-        });
-        let what = || "a mount namespace of its own".to_owned();
-        own.map_err(|errno| MonitorError::Prepare { what: what(), fault: errno.into() })?;
-        std::fs::create_dir_all(&roots)
-            .map_err(|e| MonitorError::System("making the directory of roots", e))?;
-    }
-    let alone = host.cgroup == CgroupMode::None;
-    let swept = Storage::sweep(&config.state_dir.join(STORAGE), &config.users.command, alone);
-    let what = || "the directory of commands' files".to_owned();
-    swept.map_err(|fault| MonitorError::Prepare { what: what(), fault })?;
-    let mut plans = BTreeMap::new();
-    for (name, profile) in &config.profiles {
-        let build = || Template::build(config, profile, roots.join(name));
-        let template = host.namespaces.then(build).transpose();
-        let what = || format!("the root of profile `{name}`");
-        let template = template.map_err(|fault| MonitorError::Prepare { what: what(), fault })?;
-        let strict = config.require == Require::Strict;
-        let plan = Plan {
-            profile: profile.clone(),
-            users: config.users.clone(),
-            home: config.home.clone(),
-            host: Arc::clone(host),
-            landlock_floor: if strict { config.landlock_abi_min } else { 0 },
-            template,
-            filter: Arc::clone(&filter),
-            init_filter: Arc::clone(&init_filter),
-        };
-        plans.insert(name.clone(), Arc::new(plan));
-    }
-    Ok(plans)
-}
-
 impl Monitor {
     /// A monitor that speaks to the server over `link`; `server` names that process.
     ///
     /// # Errors
     /// A call that failed.
     pub fn new(
-        plans: BTreeMap<String, Arc<Plan>>,
+        plans: Plans,
         cgroups: Cgroups,
         listener: UnixListener,
         link: OwnedFd,
@@ -167,7 +121,7 @@ impl Monitor {
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
         let mut mask: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
-        let adopts = plans.values().any(|plan| !plan.host.namespaces);
+        let adopts = plans.all().any(|plan| !plan.host.namespaces);
         if adopts {
             set_child_subreaper(true).map_err(errno("subreaper"))?;
             mask.add(Signal::SIGCHLD);
@@ -232,6 +186,7 @@ impl Monitor {
             self.wait()?;
             self.take_signals();
             self.take_messages()?;
+            self.plans.keep_fresh(Instant::now());
             self.accept();
             self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
@@ -246,11 +201,12 @@ impl Monitor {
     fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let deadlines = deadlines.chain(self.plans.refresh_due());
         let mut timeout = match deadlines.min() {
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
-        if self.resources.networks.wants_more() && self.plans.values().any(|plan| plan.isolates_network()) {
+        if self.resources.networks.wants_more() && self.plans.all().any(|plan| plan.isolates_network()) {
             timeout = PollTimeout::ZERO;
         }
         let link_events =
@@ -260,7 +216,8 @@ impl Monitor {
             PollFd::new(self.link.as_fd(), link_events),
         ];
         let own = [self.listener.as_ref().map(AsFd::as_fd), self.server.as_ref().map(AsFd::as_fd)];
-        let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
+        let own = own.into_iter().flatten().chain(self.plans.watched());
+        let watched = own.chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(),
@@ -339,7 +296,7 @@ impl Monitor {
         while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
             let socket = OwnedFd::from(stream);
             let Ok(peer) = Peer::of(&socket) else { continue };
-            let profiles = self.plans.values().enumerate().take(64).fold(0, |bits, (i, plan)| {
+            let profiles = self.plans.all().enumerate().take(64).fold(0, |bits, (i, plan)| {
                 bits | u64::from(plan.profile.allows(peer.uid, &peer.groups)) << i
             });
             let uid = peer.uid;

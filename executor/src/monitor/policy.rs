@@ -3,11 +3,11 @@
 use super::{
     link::{AskedLimits, LaunchRefusal, LimitField},
     peers::Peer,
+    plans::Plans,
 };
 use crate::{profile::Profile, sandbox::Plan, sys::memfd};
 use cordon_protocol::limits;
 use std::{
-    collections::BTreeMap,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
@@ -37,7 +37,7 @@ pub(super) struct Limits {
 /// # Errors
 /// `UnknownProfile`.
 pub(super) fn authorize<'a>(
-    plans: &'a BTreeMap<String, Arc<Plan>>,
+    plans: &'a Plans,
     name: &str,
     peer: &Peer,
 ) -> Result<&'a Arc<Plan>, LaunchRefusal> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Everything that every launch of one profile shares.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// The profile.
     pub profile: Profile,

@@ -1,8 +1,8 @@
 //! What the command sees and may do in the file system.
 
 use super::*;
-use crate::harness::{host, lab, lab::hiding, marker, shared};
-use std::{collections::BTreeSet, fs, path::Path};
+use crate::harness::{PATIENCE, eventually, host, lab, lab::hiding, marker, shared};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 #[test]
 fn the_root_holds_the_allow_list_alone() {
@@ -164,4 +164,24 @@ fn programs_run_from_where_the_profile_says() {
     // /etc may be read and not executed.
     let report = lab().report(&["--", "/etc/passwd"]);
     assert_eq!(report.exit_code, Some(126));
+}
+
+#[test]
+fn a_change_of_the_host_s_configuration_shows_inside() {
+    /// Removes the file also when the test fails.
+    struct Removed<'a>(&'a Path);
+    impl Drop for Removed<'_> {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(self.0);
+        }
+    }
+    let name = format!("/etc/cordon-e2e-{}", marker());
+    let file = Path::new(&name);
+    let _removed = Removed(file);
+    let read = || can(&format!("test \"$(cat {name})\" = new"));
+    assert!(!read());
+    fs::write(file, "new").unwrap();
+    eventually("a new file of /etc shows inside", PATIENCE, read);
+    fs::set_permissions(file, PermissionsExt::from_mode(0o640)).unwrap();
+    eventually("what not everybody may read goes", PATIENCE, || !read());
 }

@@ -1,7 +1,6 @@
 //! The part of the root that all sandboxes of a profile share, read-only.
 
 use crate::{
-    config::Config,
     profile::Profile,
     sandbox::steps::{About, Fault},
     sys::mount::{Attributes, attach, clone_tree, new_filesystem, restrict_mounted, set_attributes},
@@ -63,7 +62,7 @@ impl Template {
     ///
     /// # Errors
     /// The path that could not be made, copied or mounted.
-    pub fn build(config: &Config, profile: &Profile, at: PathBuf) -> Result<Self, Fault> {
+    pub fn build(home: &Path, profile: &Profile, at: PathBuf) -> Result<Self, Fault> {
         make_directory(&at, 0o755)?;
         let options = [(c"mode", Some("755")), (c"size", Some("128M")), (c"nr_inodes", Some("100k"))];
         let root = new_filesystem(c"tmpfs", &options, WRITABLE).about("tmpfs of the root")?;
@@ -75,7 +74,7 @@ impl Template {
         for (name, target) in LINKS {
             symlink(target, template.at.join(name)).about(name)?;
         }
-        let home = config.home.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, "home"))?;
+        let home = home.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, "home"))?;
         make_directory(&template.at.join(home), 0o755)?;
         for name in DEVICES {
             template.bind_file(&Path::new("/dev").join(name), DEVICE)?;

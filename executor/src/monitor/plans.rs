@@ -1,0 +1,204 @@
+//! The plans of all profiles, with their prepared roots, kept in step with the host's /etc.
+//!
+//! A root holds a copy of /etc. When the host's changes, the roots are made anew and swapped; sandboxes that
+//! run keep the one they have.
+
+use super::{MonitorError, STORAGE};
+use crate::{
+    config::{Config, Require},
+    host::Host,
+    sandbox::{
+        Plan, init,
+        root::Template,
+        seccomp,
+        steps::{About, Fault},
+        storage::Storage,
+    },
+};
+use cordon_protocol::CgroupMode;
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The plans by profile.
+#[derive(Debug)]
+pub struct Plans {
+    by_name: BTreeMap<String, Arc<Plan>>,
+    roots: PathBuf,
+    generation: u64,
+    watch: Option<Inotify>,
+    due: Option<Instant>,
+}
+
+/// Quiet time after a change before the roots are made anew: a package installation changes many files.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Everything that changes what a copy would hold.
+const CHANGES: AddWatchFlags = AddWatchFlags::IN_ATTRIB
+    .union(AddWatchFlags::IN_CLOSE_WRITE)
+    .union(AddWatchFlags::IN_CREATE)
+    .union(AddWatchFlags::IN_DELETE)
+    .union(AddWatchFlags::IN_MOVED_FROM)
+    .union(AddWatchFlags::IN_MOVED_TO);
+
+impl Plans {
+    /// Makes the monitor's own mount namespace, the filters and the prepared roots.
+    ///
+    /// # Errors
+    /// What could not be made.
+    pub fn prepare(config: &Config, host: &Arc<Host>) -> Result<Self, MonitorError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |fault| MonitorError::Prepare { what, fault }
+        };
+        let filter = Arc::new(seccomp::program()?);
+        let init_filter = Arc::new(seccomp::allow_list(init::SYSCALLS)?);
+        let roots = config.state_dir.join("roots");
+        if host.namespaces {
+            own_mount_namespace().map_err(failed("a mount namespace of its own"))?;
+            fs::create_dir_all(&roots).about(roots.display()).map_err(failed("the directory of roots"))?;
+            // Mount points of an earlier monitor, whose mounts went with it.
+            for entry in fs::read_dir(&roots).into_iter().flatten().flatten() {
+                let _ = fs::remove_dir(entry.path());
+            }
+        }
+        let alone = host.cgroup == CgroupMode::None;
+        let swept = Storage::sweep(&config.state_dir.join(STORAGE), &config.users.command, alone);
+        swept.map_err(failed("the directory of commands' files"))?;
+        let strict = config.require == Require::Strict;
+        let plan = |profile: &crate::profile::Profile| Plan {
+            profile: profile.clone(),
+            users: config.users.clone(),
+            home: config.home.clone(),
+            host: Arc::clone(host),
+            landlock_floor: if strict { config.landlock_abi_min } else { 0 },
+            template: None,
+            filter: Arc::clone(&filter),
+            init_filter: Arc::clone(&init_filter),
+        };
+        let by_name = config.profiles.iter().map(|(name, profile)| (name.clone(), Arc::new(plan(profile))));
+        let by_name: BTreeMap<_, _> = by_name.collect();
+        let mut plans = Self { by_name, roots, generation: 0, watch: None, due: None };
+        if host.namespaces {
+            plans.make_roots().map_err(failed("the roots of the profiles"))?;
+        }
+        Ok(plans)
+    }
+
+    /// All plans, in the order of their names.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Plan>> {
+        self.by_name.values()
+    }
+
+    /// The plan of a profile.
+    pub fn get(&self, name: &str) -> Option<&Arc<Plan>> {
+        self.by_name.get(name)
+    }
+
+    /// What becomes readable when /etc changes.
+    pub fn watched(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
+
+    /// When the roots are to be made anew.
+    pub fn refresh_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Takes in changes of /etc and, once they have settled, makes the roots anew. Where that fails the old
+    /// ones stay.
+    pub fn keep_fresh(&mut self, now: Instant) {
+        if self.watch.as_ref().is_some_and(|watch| watch.read_events().is_ok()) {
+            self.due = Some(now + SETTLE);
+        }
+        if self.due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.due = None;
+        if let Err(fault) = self.make_roots() {
+            crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
+        }
+    }
+
+    /// Makes a root for every profile, and watches what was copied; only then are the old ones dropped.
+    fn make_roots(&mut self) -> Result<(), Fault> {
+        self.generation += 1;
+        // Before the copy: what changes while it is made is seen.
+        let hidden = self.by_name.values().map(|plan| plan.profile.hide.as_slice());
+        let watch = watch_copied(&hidden.collect::<Vec<_>>());
+        let mut fresh = BTreeMap::new();
+        for (name, plan) in &self.by_name {
+            let at = self.roots.join(format!("{name}.{}", self.generation));
+            match Template::build(&plan.home, &plan.profile, at.clone()) {
+                Ok(template) => {
+                    let plan = Plan { template: Some(template), ..Plan::clone(plan) };
+                    fresh.insert(name.clone(), Arc::new(plan));
+                }
+                Err(fault) => {
+                    drop_root(&at);
+                    fresh.values().filter_map(|plan| plan.template.as_ref()).for_each(|t| drop_root(&t.at));
+                    return Err(fault);
+                }
+            }
+        }
+        let old = std::mem::replace(&mut self.by_name, fresh);
+        old.values().filter_map(|plan| plan.template.as_ref()).for_each(|template| drop_root(&template.at));
+        self.watch = watch
+            .map_err(|fault| {
+                crate::log!("changes of /etc are not seen: {}: {}", fault.detail, fault.errno.desc());
+            })
+            .ok();
+        Ok(())
+    }
+}
+
+/// Unmounts a root of the monitor's; the copies in running sandboxes are not touched.
+fn drop_root(at: &PathBuf) {
+    let _ = umount2(at, MntFlags::MNT_DETACH);
+    let _ = fs::remove_dir(at);
+}
+
+/// The host's mounts go on appearing; nothing of ours appears on the host.
+fn own_mount_namespace() -> Result<(), Fault> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    Ok(mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?)
+}
+
+/// Watches /etc, every directory in it that some profile copies, and those that its links into /run lead to.
+fn watch_copied(hidden: &[&[PathBuf]]) -> Result<Inotify, Fault> {
+    let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).about("inotify")?;
+    let mut directories = BTreeSet::from([PathBuf::from("/etc")]);
+    let mut next = vec![PathBuf::from("/etc")];
+    while let Some(directory) = next.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if hidden.iter().all(|hide| hide.contains(&path)) {
+                continue;
+            }
+            if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+                next.push(path.clone());
+                directories.insert(path);
+            } else if kind.is_ok_and(|kind| kind.is_symlink()) {
+                let real = fs::canonicalize(&path).ok().filter(|real| real.starts_with("/run"));
+                directories.extend(real.and_then(|real| real.parent().map(PathBuf::from)));
+            }
+        }
+    }
+    for directory in directories {
+        // One that has gone meanwhile is told by its parent.
+        match watch.add_watch(&directory, CHANGES) {
+            Ok(_) | Err(nix::errno::Errno::ENOENT) => {}
+            Err(errno) => return Err(errno).about(directory.display()),
+        }
+    }
+    Ok(watch)
+}
