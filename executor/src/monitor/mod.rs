@@ -101,6 +101,8 @@ pub struct Monitor {
 
 /// Below the state directory: commands' files on a host without namespaces.
 const STORAGE: &str = "work";
+/// Messages or connections taken in at a stretch: a flood of either must not keep deadlines waiting.
+const TURN: usize = 64;
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -206,7 +208,7 @@ impl Monitor {
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
-        if self.resources.networks.wants_more() && self.plans.all().any(|plan| plan.isolates_network()) {
+        if self.resources.networks.wants_more(now) && self.plans.all().any(|plan| plan.isolates_network()) {
             timeout = PollTimeout::ZERO;
         }
         let link_events =
@@ -220,7 +222,7 @@ impl Monitor {
         let watched = own.chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
-            Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(),
+            Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(now),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(MonitorError::System("poll", errno.into())),
         }
@@ -280,7 +282,7 @@ impl Monitor {
     /// Takes in what the server says.
     fn take_messages(&mut self) -> Result<(), MonitorError> {
         let mut buffer = [0; MESSAGE_LEN + 1];
-        loop {
+        for _ in 0..TURN {
             match scm::receive_now(self.link.as_fd(), &mut buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
                 Err(errno) => return Err(MonitorError::System("link", errno.into())),
@@ -289,11 +291,13 @@ impl Monitor {
                 Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
             }
         }
+        Ok(())
     }
 
     /// Accepts who has connected, numbers the connection and hands it to the server.
     fn accept(&mut self) {
-        while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
+        for _ in 0..TURN {
+            let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
             let socket = OwnedFd::from(stream);
             let Ok(peer) = Peer::of(&socket) else { continue };
             let profiles = self.plans.all().enumerate().take(64).fold(0, |bits, (i, plan)| {

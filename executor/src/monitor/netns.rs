@@ -5,16 +5,26 @@ use nix::{
     errno::Errno,
     sched::{CloneFlags, setns, unshare},
 };
-use std::{fs::File, io, os::fd::OwnedFd, process::abort};
+use std::{
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    process::abort,
+    time::{Duration, Instant},
+};
 
 /// Namespaces that wait.
 const STOCK: usize = 4;
+/// Time after a failed attempt to add one.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The stock.
 #[derive(Debug)]
 pub(super) struct Networks {
     own: File,
     stock: Vec<OwnedFd>,
+    /// After a failure: no attempt before this.
+    pause_until: Option<Instant>,
 }
 
 impl Networks {
@@ -23,7 +33,7 @@ impl Networks {
     /// # Errors
     /// When the monitor's own namespace cannot be named.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new() })
+        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new(), pause_until: None })
     }
 
     /// A namespace in which nothing has ever run.
@@ -37,15 +47,16 @@ impl Networks {
         }
     }
 
-    /// Whether one is missing from the stock.
-    pub(super) fn wants_more(&self) -> bool {
-        self.stock.len() < STOCK
+    /// Whether one is missing from the stock and could be made.
+    pub(super) fn wants_more(&self, now: Instant) -> bool {
+        self.stock.len() < STOCK && self.pause_until.is_none_or(|until| now >= until)
     }
 
     /// Adds one to the stock; for times when nobody waits.
-    pub(super) fn refill(&mut self) {
-        if let Ok(network) = self.make() {
-            self.stock.push(network);
+    pub(super) fn refill(&mut self, now: Instant) {
+        match self.make() {
+            Ok(network) => self.stock.push(network),
+            Err(_) => self.pause_until = Some(now + PAUSE),
         }
     }
 
