@@ -20,7 +20,7 @@ use nix::{
 use std::path::Path;
 
 /// The newest ABI whose meaning is known here; newer kernels are used as if they had this one.
-pub const KNOWN_ABI: ABI = ABI::V7;
+pub const KNOWN_ABI: ABI = ABI::V10;
 
 /// The first ABI that keeps signals and abstract sockets inside.
 pub const SIGNAL_SCOPE_ABI: u32 = ABI::V6 as u32;
@@ -54,10 +54,11 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
     }
     if number >= ABI::V4 as u32 && !plan.isolates_network() {
         // Nothing of the host's ports may be taken over. Connecting is what the mode `host` is for; without
-        // a namespace that should be there, TCP at least goes nowhere.
+        // a namespace that should be there, nothing goes anywhere.
         let mut refused = BitFlags::from(AccessNet::BindTcp);
         if plan.profile.network != NetworkMode::Host {
-            refused |= AccessNet::ConnectTcp;
+            // With UDP where the kernel can.
+            refused |= AccessNet::from_all(abi);
         }
         ruleset = ruleset.handle_access(refused).map_err(failed)?;
     }
