@@ -15,8 +15,16 @@ use std::{
 /// Files larger than this are no configuration, bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// Copies what everybody may read of `from` to `to`, leaving out what is in `hide`.
+/// Copies what everybody may read of `from` to `to`, leaving out what is in `hide`. What is removed while it
+/// is looked at is left out too.
 pub(super) fn copy(from: &Path, to: &Path, hide: &[PathBuf]) -> Result<(), Fault> {
+    match copy_entry(from, to, hide) {
+        Err(fault) if fault.errno == Errno::ENOENT && !from.exists() && !from.is_symlink() => Ok(()),
+        other => other,
+    }
+}
+
+fn copy_entry(from: &Path, to: &Path, hide: &[PathBuf]) -> Result<(), Fault> {
     if hide.iter().any(|hidden| from.starts_with(hidden)) {
         return Ok(());
     }
@@ -52,12 +60,7 @@ fn copy_link(from: &Path, to: &Path) -> Result<(), Fault> {
 
 fn copy_file(from: &Path, to: &Path) -> Result<(), Fault> {
     let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(from);
-    let mut source = match opened {
-        Ok(source) => source,
-        // Replaced or removed since it was listed.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).about(from.display()),
-    };
+    let mut source = opened.about(from.display())?;
     let mode = source.metadata().about(from.display())?.mode();
     if mode & 0o004 == 0 {
         return Ok(());
