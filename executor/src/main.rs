@@ -8,7 +8,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Monitor, Plans, cgroup::Cgroups},
+    monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
     steps,
     sys::process::is_single_threaded,
 };
@@ -125,7 +125,9 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let plans = Plans::prepare(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
-    let mut monitor = Monitor::new(plans, cgroups, listener, link, server, &config.state_dir)?;
+    let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
+    let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
+    let mut monitor = Monitor::new(plans, audit, cgroups, listener, link, server, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }
