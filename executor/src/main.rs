@@ -10,7 +10,7 @@ use cordon_executor::{
     log,
     monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
     steps,
-    sys::process::is_single_threaded,
+    sys::process::{is_single_threaded, set_nice},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -36,6 +36,9 @@ Started as root, by systemd or `cordon up`.
   --probe        try every layer on this host, print the result as JSON and end
   --steps        print the steps of a launch, each with its reason, and end
   --help, --version";
+
+/// Nice value of monitor and server.
+const SUPERVISOR_NICE: i32 = -10;
 
 enum Mode {
     Serve,
@@ -118,6 +121,10 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }
     raise_open_files()?;
+    // Both halves must get their turn while commands keep every processor busy.
+    if set_nice(SUPERVISOR_NICE).is_err() {
+        log!("warning: priority: CAP_SYS_NICE is missing: busy commands can delay their own end");
+    }
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }

@@ -8,7 +8,7 @@ use crate::harness::{
     process::{self, sandboxed},
     shared,
 };
-use cordon_protocol::{Event, client::blocking};
+use cordon_protocol::{EndedBy, Event, client::blocking};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -18,6 +18,7 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -227,4 +228,20 @@ fn the_end_of_cordon_up_leaves_nothing() {
     let still: Vec<_> = all.into_iter().filter(|p| process::exe(*p).is_some()).collect();
     assert!(still.is_empty(), "{still:?}");
     process::finish(client, "cordon run");
+}
+
+#[test]
+fn fork_bombs_at_once_all_end_in_time() {
+    // Processes that fork and touch memory without an end hold their own memory locks nearly all the time:
+    // a monitor that waited for one of them would end none.
+    let bomb = "import os\ndata = bytearray(8 << 20)\nwhile True:\n    try: os.fork(); data[0] += 1\n    except OSError: pass\n    except ValueError: data[0] = 0";
+    let bombs: Vec<_> = (0..4)
+        .map(|_| thread::spawn(move || shared().report(&["--timeout", "2s", "--", "python3", "-c", bomb])))
+        .collect();
+    for bomb in bombs {
+        let report = bomb.join().unwrap();
+        let ended = matches!(report.ended_by, EndedBy::WallTimeout | EndedBy::OutOfMemory);
+        assert!(ended && report.wall_ms < 30_000.0, "{report:?}");
+    }
+    shared().assert_works();
 }

@@ -19,6 +19,10 @@ use std::{
 
 /// Time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+/// How many times as long as a sample takes the monitor does other things.
+const SAMPLE_REST: u32 = 10;
+/// Time for a recount of shared memory.
+const RECOUNT_TIME: Duration = Duration::from_millis(500);
 /// Least time between two looks at the processor time.
 const CPU_CHECK_FLOOR: Duration = Duration::from_millis(10);
 /// How much longer than the server's grace the monitor waits for it to say that the pipes are drained.
@@ -104,18 +108,9 @@ impl Job {
         }
         self.next_check = now + Duration::from_secs(3600);
         if self.sampled() {
-            self.next_check = now + SAMPLE_INTERVAL;
-            let processes = self.processes();
-            let memory = sample::memory(&processes, &self.storage, self.limits.memory);
-            self.peak = self.peak.max(Some(memory));
-            if memory > self.limits.memory {
-                self.end(EndedBy::OutOfMemory);
-            }
-            let threads = match &self.leaves.command {
-                Some(leaf) => leaf.threads(),
-                None => sample::threads(&processes),
-            };
-            self.pids_reached |= threads >= self.limits.pids;
+            self.sample(now);
+            // Many processes take long to look at: that must stay a small part of the monitor's time.
+            self.next_check = Instant::now() + SAMPLE_INTERVAL.max(now.elapsed() * SAMPLE_REST);
         }
         if let Some(limit) = self.limits.cpu_time_ms.map(Duration::from_millis) {
             let used = Duration::from_micros(self.cpu_used());
@@ -125,6 +120,40 @@ impl Job {
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             let left = limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(1);
             self.next_check = self.next_check.min(now + left.max(CPU_CHECK_FLOOR));
+        }
+    }
+
+    /// Looks at memory and threads where no controller does.
+    fn sample(&mut self, now: Instant) {
+        let processes = self.processes();
+        let threads = match &self.leaves.command {
+            Some(leaf) => leaf.threads(),
+            None => sample::threads(&processes),
+        };
+        self.pids_reached |= threads >= self.limits.pids;
+        let memory = sample::memory(&processes, &self.storage);
+        if memory <= self.limits.memory {
+            self.peak = self.peak.max(Some(memory));
+        } else if processes.len() < 2 || self.is_recounted(now, &processes) {
+            self.peak = self.peak.max(Some(memory));
+            self.end(EndedBy::OutOfMemory);
+        }
+    }
+
+    /// Whether a recount has found that the processes hold too much also when what they share is counted
+    /// once. One that does not answer in time is held up by them, and counts as too much.
+    fn is_recounted(&mut self, now: Instant, processes: &[i32]) -> bool {
+        let Some((recount, started)) = &self.recount else {
+            let started = sample::start_recount(processes, &self.storage, self.limits.memory);
+            self.recount = started.ok().map(|recount| (recount, now));
+            return self.recount.is_none();
+        };
+        match try_wait(recount.as_fd()) {
+            None => now >= *started + RECOUNT_TIME,
+            Some(status) => {
+                self.recount = None;
+                status != Status::Exited(0)
+            }
         }
     }
 
@@ -161,6 +190,13 @@ impl Job {
 
     /// Whether nothing of the command's is left on the host.
     fn is_clean(&mut self) -> bool {
+        if let Some((recount, _)) = &self.recount {
+            let _ = signal(recount.as_fd(), Signal::SIGKILL);
+            if try_wait(recount.as_fd()).is_none() {
+                return false;
+            }
+            self.recount = None;
+        }
         if let Some(cleaner) = &self.cleaner {
             if try_wait(cleaner.as_fd()).is_none() {
                 return false;

@@ -73,6 +73,7 @@ pub(super) struct Job {
     pub(super) next_check: Instant,
     pub(super) drain_until: Option<Instant>,
     pub(super) killed: Option<Instant>,
+    pub(super) recount: Option<(OwnedFd, Instant)>,
     pub(super) directories: Option<Storage>,
     pub(super) cleaner: Option<OwnedFd>,
     pub(super) cleanings_left: u32,
@@ -132,6 +133,7 @@ impl Job {
             next_check: now,
             drain_until: None,
             killed: None,
+            recount: None,
             directories: launched.storage,
             cleaner: None,
             cleanings_left: CLEANINGS,
@@ -149,6 +151,7 @@ impl Job {
         }
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
         watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
+        watched.extend(self.recount.as_ref().map(|(recount, _)| recount.as_fd()));
         watched
     }
 

@@ -1,6 +1,7 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
-use nix::sys::statvfs::fstatvfs;
+use crate::sys::process::{CloneOptions, Cloned, clone_process, exit_now};
+use nix::{errno::Errno, sys::statvfs::fstatvfs};
 use std::{
     fs,
     os::{
@@ -11,17 +12,29 @@ use std::{
 
 const PAGE: u64 = 4096;
 
-/// Memory that the processes and the sandbox's own file systems hold, bytes.
+/// Memory that the processes and the sandbox's own file systems hold, bytes, at most: anonymous pages that
+/// several processes share are counted once for each.
+pub(super) fn memory(processes: &[i32], storage: &[OwnedFd]) -> u64 {
+    storage.iter().map(stored).sum::<u64>() + processes.iter().map(|pid| anonymous(*pid)).sum::<u64>()
+}
+
+/// Starts a process that counts shared pages once, and ends with 0 when that is within `limit`, else with 1.
 ///
-/// The sum of the processes' anonymous pages counts shared ones once for each; only when it is over
-/// `limit` are they told apart, which costs a walk through each one's page tables.
-pub(super) fn memory(processes: &[i32], storage: &[OwnedFd], limit: u64) -> u64 {
-    let files: u64 = storage.iter().map(stored).sum();
-    let quick = files + processes.iter().map(|pid| anonymous(*pid)).sum::<u64>();
-    if quick <= limit || processes.len() < 2 {
-        return quick;
+/// Telling shared pages apart takes each process's memory lock, which the process itself can hold as long as
+/// it likes: the monitor must never wait for one.
+///
+/// # Errors
+/// errno of clone3(2).
+pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<OwnedFd, Errno> {
+    match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
+        Cloned::Parent { pidfd, .. } => Ok(pidfd),
+        Cloned::Child => {
+            let stored: u64 = storage.iter().map(stored).sum();
+            // A process that has ended meanwhile holds nothing.
+            let held = processes.iter().filter_map(|pid| proportional(*pid)).sum::<u64>();
+            exit_now(i32::from(stored + held > limit))
+        }
     }
-    files + processes.iter().map(|pid| proportional(*pid).unwrap_or_else(|| anonymous(*pid))).sum::<u64>()
 }
 
 /// Bytes in use on a tmpfs.

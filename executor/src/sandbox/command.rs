@@ -23,7 +23,7 @@ use nix::{
     unistd::setsid,
 };
 use std::{
-    fs,
+    fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
 };
@@ -60,6 +60,8 @@ pub struct CommandContext {
 /// How badly the kernel wants this process when the host itself runs out of memory: before the host's own
 /// services (proc_pid_oom_score_adj(5)).
 const OOM_SCORE: &str = "500";
+/// Below the host's own services.
+const COMMAND_NICE: i32 = 5;
 const UMASK: Mode = Mode::from_bits_truncate(0o022);
 
 /// The lock-down of the command's process, in order, up to the wait.
@@ -99,6 +101,19 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         name: "session",
         why: "kill(0) crosses pid namespaces through a shared process group; no controlling terminal",
         run: |_| Ok(setsid().map(drop)?),
+    },
+    Step {
+        name: "priority",
+        why: "the monitor's own, which comes before commands so that it can end them, is inherited",
+        run: |_| {
+            process::set_nice(COMMAND_NICE)?;
+            // A session of its own is a scheduling group of its own (sched(7), "The autogroup feature"), in
+            // which nice values mean nothing to the others.
+            match fs::write("/proc/self/autogroup", COMMAND_NICE.to_string()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.about("/proc/self/autogroup"),
+            }
+        },
     },
     Step {
         name: "keyring",

@@ -205,6 +205,17 @@ fn set_disposition(signal: Signal, handler: SigHandler) -> Result<(), Errno> {
     unsafe { sigaction(signal, &action) }.map(drop)
 }
 
+/// Sets the calling process's nice value (setpriority(2)), lower being served before, and reads it back.
+///
+/// # Errors
+/// `EACCES` for a lower one without CAP_SYS_NICE; `EPROTO` when it reads back otherwise.
+pub fn set_nice(value: i32) -> Result<(), Errno> {
+    // SAFETY: takes numbers and touches no memory.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) })?;
+    // SAFETY: as above.
+    if unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == value { Ok(()) } else { Err(Errno::EPROTO) }
+}
+
 /// Closes every descriptor that is not in `keep` (close_range(2)).
 ///
 /// For the first step of a cloned process that will exec or exit: owners of the closed descriptors that
