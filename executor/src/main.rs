@@ -10,7 +10,7 @@ use cordon_executor::{
     log,
     monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
     steps,
-    sys::process::{is_single_threaded, set_nice},
+    sys::process::{ignore, is_single_threaded, set_nice},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -121,6 +121,8 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }
     raise_open_files()?;
+    // A limit on the size of files is an error of the write that meets it, not the end of the monitor.
+    ignore(Signal::SIGXFSZ)?;
     // Both halves must get their turn while commands keep every processor busy.
     if set_nice(SUPERVISOR_NICE).is_err() {
         log!("warning: priority: CAP_SYS_NICE is missing: busy commands can delay their own end");

@@ -51,10 +51,35 @@ impl Audit {
         let file = locked.map_err(|(_, errno)| taken(errno))?;
         let kept = open_root_file(kept, None, 0o600)?;
         let mut audit = Self { length: file.metadata()?.len(), file, kept, head: Head::default(), told: 0 };
-        audit.head = audit.last().about(path.display())?;
+        let ended = audit.kept_head()?;
+        audit.head = if audit.length == 0 {
+            // Rotated away, or the first of all: the chain goes on.
+            ended
+        } else {
+            let last = audit.last().about(path.display())?;
+            if last.seq < ended.seq {
+                let text = format!(
+                    "{} ends with number {}, its head was number {}: lines were cut off; look into it, move the file \
+                     away and start again",
+                    path.display(),
+                    last.seq,
+                    ended.seq
+                );
+                return Err(Fault::new(Errno::EBADMSG, text));
+            }
+            last
+        };
         audit.record(Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned() })?;
         audit.tell();
         Ok(audit)
+    }
+
+    /// The head that was kept; none yet in a new file.
+    fn kept_head(&self) -> Result<Head, Fault> {
+        let mut text = String::new();
+        (&self.kept).read_to_string(&mut text).about("head of the audit trail")?;
+        let parsed = text.trim_end().split_once(' ').and_then(|(seq, hash)| Some((seq.parse().ok()?, hash)));
+        Ok(parsed.map_or_else(Head::default, |(seq, hash)| Head { seq, hash: hash.to_owned() }))
     }
 
     /// The head after the last line that is there.
@@ -177,6 +202,14 @@ mod tests {
         assert!(fault.detail.contains("audit.jsonl"), "{fault:?}");
         fs::write(&path, text.replace("\"seq\":4", "\"seq\":5")).unwrap();
         assert!(Audit::open(&path, &head, 0).is_err());
+        // The last line cut off whole: the head misses it.
+        let without_last: String = text.split_inclusive('\n').take(3).collect();
+        fs::write(&path, without_last).unwrap();
+        assert!(Audit::open(&path, &head, 0).unwrap_err().detail.contains("cut off"));
+        // Moved away, as a rotation does: the chain goes on.
+        fs::remove_file(&path).unwrap();
+        drop(Audit::open(&path, &head, 0).unwrap());
+        assert_eq!(walk(&path).head().seq, 5);
         fs::remove_dir_all(directory).unwrap();
     }
 
