@@ -22,6 +22,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Root-owned directory for templates and workspaces.
     pub state_dir: PathBuf,
+    /// The audit trail.
+    pub audit: PathBuf,
     /// What happens where the host lacks a layer.
     pub require: Require,
     /// Least Landlock ABI that is accepted under `strict`.
@@ -135,6 +137,8 @@ struct RawConfig {
     socket: PathBuf,
     #[serde(default = "default_state_dir")]
     state_dir: PathBuf,
+    #[serde(default = "default_audit")]
+    audit: PathBuf,
     #[serde(default = "default_require")]
     require: Require,
     #[serde(default = "default_abi")]
@@ -176,6 +180,10 @@ fn default_state_dir() -> PathBuf {
     "/var/lib/cordon/executor".into()
 }
 
+fn default_audit() -> PathBuf {
+    limits::AUDIT_FILE.into()
+}
+
 fn default_require() -> Require {
     Require::Strict
 }
@@ -196,7 +204,7 @@ impl Config {
     }
 
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
-        for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir)] {
+        for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir), ("audit", &raw.audit)] {
             if !path.is_absolute() {
                 return Err(ConfigError::Value(format!(
                     "{key}: `{}` is not an absolute path",
@@ -223,6 +231,7 @@ impl Config {
         Ok(Self {
             socket: raw.socket,
             state_dir: raw.state_dir,
+            audit: raw.audit,
             require: raw.require,
             landlock_abi_min: raw.landlock_abi_min,
             users,

@@ -8,9 +8,9 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Monitor, Plans, cgroup::Cgroups},
+    monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
     steps,
-    sys::process::{is_single_threaded, set_nice},
+    sys::process::{ignore, is_single_threaded, set_nice},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -121,6 +121,8 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }
     raise_open_files()?;
+    // A limit on the size of files is an error of the write that meets it, not the end of the monitor.
+    ignore(Signal::SIGXFSZ)?;
     // Both halves must get their turn while commands keep every processor busy.
     if set_nice(SUPERVISOR_NICE).is_err() {
         log!("warning: priority: CAP_SYS_NICE is missing: busy commands can delay their own end");
@@ -132,7 +134,9 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let plans = Plans::prepare(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
-    let mut monitor = Monitor::new(plans, cgroups, listener, link, server, &config.state_dir)?;
+    let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
+    let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
+    let mut monitor = Monitor::new(plans, audit, cgroups, listener, link, server, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }

@@ -7,6 +7,8 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("Cordon runs on Linux on x86_64 only: its system-call policy is written for that machine");
 
+#[cfg(feature = "audit")]
+pub mod audit;
 pub mod client;
 pub mod codec;
 pub mod limits;

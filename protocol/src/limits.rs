@@ -46,6 +46,8 @@ pub const HTTP_BODY_MAX: usize = 16 << 20;
 pub const EXECUTOR_SOCKET: &str = "/run/cordon/executor.sock";
 /// Where the packaged gateway listens beside its TCP port.
 pub const GATEWAY_SOCKET: &str = "/run/cordon/gateway.sock";
+/// Where the packaged executor keeps its audit trail.
+pub const AUDIT_FILE: &str = "/var/log/cordon/audit.jsonl";
 /// Environment variable that names the executor's socket to the command-line program.
 pub const SOCKET_VARIABLE: &str = "CORDON_SOCKET";
 /// Name of the profile that is used when none is named.

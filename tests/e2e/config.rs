@@ -86,7 +86,7 @@ fn a_file_that_is_not_there_is_named() {
 fn an_unknown_key_is_named_with_its_line() {
     // Three lines stand before.
     let said = refused("landlok_abi_min = 3");
-    assert_said(&said, &["unknown field `landlok_abi_min`", "line 4"]);
+    assert_said(&said, &["unknown field `landlok_abi_min`", "line 5"]);
     let said = refused("[profiles.default]\nshell = '/bin/sh'\nreed = ['/usr']");
     assert_said(&said, &["unknown field `reed`", "line 6"]);
     let said = refused("[profiles.default.limits]\nmemmory = {default = '1M'}");

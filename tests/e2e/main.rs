@@ -8,6 +8,7 @@
 mod harness;
 
 mod attacks;
+mod audit;
 mod bad_input;
 mod cli;
 mod config;

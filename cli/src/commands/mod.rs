@@ -1,6 +1,7 @@
 //! The subcommands, one file each, all of the same shape: `Args` says what can be asked for, `execute`
 //! does it and returns the exit status.
 
+mod audit;
 mod completions;
 mod doctor;
 mod kill;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Profiles(profiles::Args),
     /// Show what this host enforces, layer by layer
     Doctor(doctor::Args),
+    /// Show the audit trail, or check that nobody has changed it
+    Audit(audit::Args),
     /// Start executor and gateway in the foreground and send one command the whole way (root)
     Up(up::Args),
     /// Print a completion script for a shell
@@ -46,6 +49,7 @@ impl Command {
             Self::Kill(args) => kill::execute(&args, socket),
             Self::Profiles(args) => profiles::execute(&args, socket),
             Self::Doctor(args) => doctor::execute(&args, socket),
+            Self::Audit(args) => audit::execute(&args, socket),
             Self::Up(args) => up::execute(&args),
             Self::Completions(args) => completions::execute(&args),
             Self::LaunchDaemon(args) => up::launcher::execute(&args),

@@ -3,7 +3,7 @@
 use super::{
     hear::{Heard, receive},
     launch::{Launched, Leaves, Process},
-    link::{ConnectionId, OutcomeEnforced},
+    link::{ConnectionId, JobId, OutcomeEnforced},
     policy::Limits,
 };
 use crate::{
@@ -40,6 +40,8 @@ pub(super) enum Stage {
 /// A sandbox.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// Its number.
+    pub(super) id: JobId,
     /// The connection it belongs to.
     pub(super) connection: ConnectionId,
     /// Uid of the peer it runs for.
@@ -90,10 +92,10 @@ pub(super) enum Progress {
 const CLEANINGS: u32 = 10;
 
 impl Job {
-    /// A job from a finished launch for `owner` (connection and the peer's uid), and the server's ends of its
+    /// A job from a finished launch for `owner` (its number, connection and the peer's uid), and the server's ends of its
     /// pipes.
     pub(super) fn new(
-        owner: (ConnectionId, u32),
+        owner: (JobId, ConnectionId, u32),
         plan: Arc<Plan>,
         limits: Limits,
         launched: Launched,
@@ -101,8 +103,9 @@ impl Job {
         go: Go,
     ) -> (Self, Vec<OwnedFd>) {
         let now = Instant::now();
-        let (connection, peer_uid) = owner;
+        let (id, connection, peer_uid) = owner;
         let job = Self {
+            id,
             connection,
             peer_uid,
             stage: Stage::Launching,

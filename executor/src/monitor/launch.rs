@@ -6,6 +6,7 @@ use super::{
     link::JobId,
     netns::Networks,
     policy::Limits,
+    requests::AUDIT_STEP,
 };
 use crate::{
     host::NAMESPACES,
@@ -184,7 +185,8 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
 
 /// Names and reasons of the monitor's steps, in order.
 pub fn list() -> Vec<(&'static str, &'static str)> {
-    steps().iter().map(|step| (step.name, step.why)).collect()
+    let own = steps();
+    std::iter::once(AUDIT_STEP).chain(own.iter().map(|step| (step.name, step.why))).collect()
 }
 
 fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {

@@ -1,9 +1,9 @@
 //! The root half: one thread, one loop over descriptors, no runtime, no byte of a client.
 //!
 //! It owns what needs root: the listening socket, peers, policy, cgroups, namespaces, the clones, deadlines,
-//! ending and reaping. Two parts have their place here and come later: a pool of waiting sandboxes and the
-//! audit.
+//! ending, reaping and the audit. A pool of waiting sandboxes has its place here and comes later.
 
+mod audit;
 pub mod cgroup;
 mod end;
 mod hear;
@@ -25,8 +25,9 @@ use crate::{
         scm,
     },
 };
+pub use audit::Audit;
 use cgroup::Cgroups;
-use cordon_protocol::{EndedBy, limits};
+use cordon_protocol::{EndedBy, audit::Entry, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
 use link::{JobId, MESSAGE_LEN, ToServer};
@@ -83,6 +84,7 @@ pub enum MonitorError {
 #[derive(Debug)]
 pub struct Monitor {
     plans: Plans,
+    audit: Audit,
     resources: Resources,
     listener: Option<UnixListener>,
     link: OwnedFd,
@@ -113,6 +115,7 @@ impl Monitor {
     /// A call that failed.
     pub fn new(
         plans: Plans,
+        audit: Audit,
         cgroups: Cgroups,
         listener: UnixListener,
         link: OwnedFd,
@@ -133,6 +136,7 @@ impl Monitor {
         listener.set_nonblocking(true).map_err(system("listening socket"))?;
         Ok(Self {
             plans,
+            audit,
             resources: Resources {
                 cgroups,
                 networks: Networks::new().map_err(system("network namespace"))?,
@@ -321,12 +325,14 @@ impl Monitor {
             job.check(now);
         }
         if let Some((progress, outcome)) = job.reap() {
-            let connection = job.connection;
+            let (id, connection) = (job.id, job.connection);
             if matches!(progress, Progress::Executed) {
                 self.outbox.push(&ToServer::Executed(connection), Vec::new());
             }
+            self.record_end(id, &outcome);
             self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
         }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.stage == Stage::Ended {
             job.check(now);
         }
@@ -348,6 +354,8 @@ impl Monitor {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.resources.cgroups.close();
+        self.note(Entry::Stopped);
+        self.audit.tell();
     }
 }
 

@@ -11,6 +11,7 @@
 
 use super::{
     Monitor,
+    audit::fingerprint,
     job::{Job, enforced},
     launch::launch,
     link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
@@ -20,8 +21,9 @@ use super::{
 use crate::sandbox::{
     Go, Plan,
     message::{Held, Report},
+    steps::{FailedStep, Fault, injected},
 };
-use cordon_protocol::{CgroupMode, EndedBy};
+use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -33,6 +35,9 @@ const DATA_ROOM: u64 = 1 << 30;
 /// RLIMIT_NPROC counts the uid's threads on the whole host: room for those of commands that are ending.
 const PROCESSES_ROOM: u64 = 64;
 
+/// The step before all others; it has no process and no resource of its own to undo.
+pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
+
 impl Monitor {
     /// Does what one message asks, or refuses it.
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
@@ -43,6 +48,7 @@ impl Monitor {
         match message {
             ToMonitor::Launch { connection, profile, stdin, limits } => {
                 if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, descriptors) {
+                    self.record_refusal(connection, profile, refusal);
                     self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
                 }
             }
@@ -97,29 +103,89 @@ impl Monitor {
         self.check_concurrency(&plan, &peer)?;
         let id = self.next_job;
         self.next_job += 1;
+        if let Err(fault) = self.record_launch(id, &peer, &plan, &limits, &request) {
+            // What cannot be recorded does not run.
+            let failed = FailedStep { name: AUDIT_STEP.0, fault };
+            return self.refuse_to_run(connection, id, &plan, &limits, &failed.into());
+        }
         let go = self.go(&plan, &limits, stdin);
-        let accepted = ToServer::Launched {
-            connection,
-            job: id,
-            output_bytes: limits.output,
-            capture_bytes: limits.capture,
-        };
         match launch(&mut self.resources, Arc::clone(&plan), limits, id, stdin) {
             Ok(launched) => {
-                let owner = (connection, peer.uid);
+                let owner = (id, connection, peer.uid);
                 let (job, server_ends) = Job::new(owner, plan, limits, launched, request, go);
-                self.outbox.push(&accepted, server_ends);
+                self.outbox.push(&accepted(connection, id, &limits), server_ends);
                 self.jobs.insert(id, job);
+                Ok(())
             }
-            Err(failed) => {
-                let concurrency = plan.profile.concurrency;
-                let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
-                self.outbox.push(&accepted, pipes);
-                let outcome = failed_outcome(&plan, &failed);
-                self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
-            }
+            Err(failed) => self.refuse_to_run(connection, id, &plan, &limits, &failed),
         }
+    }
+
+    /// Reports a launch that failed before there was a process to wait for.
+    fn refuse_to_run(
+        &mut self,
+        connection: ConnectionId,
+        id: JobId,
+        plan: &Plan,
+        limits: &Limits,
+        failed: &Report,
+    ) -> Result<(), LaunchRefusal> {
+        let concurrency = plan.profile.concurrency;
+        let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
+        self.outbox.push(&accepted(connection, id, limits), pipes);
+        let outcome = failed_outcome(plan, failed);
+        self.record_end(id, &outcome);
+        self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
         Ok(())
+    }
+
+    fn record_launch(
+        &mut self,
+        id: JobId,
+        peer: &Peer,
+        plan: &Plan,
+        limits: &Limits,
+        request: &OwnedFd,
+    ) -> Result<(), Fault> {
+        if injected(AUDIT_STEP.0) {
+            return Err(Errno::EIO.into());
+        }
+        self.audit.record(Entry::Launch {
+            job: name_of(id),
+            uid: peer.uid,
+            profile: plan.profile.name.clone(),
+            request: fingerprint(request)?,
+            wall_ms: limits.wall_ms,
+            memory_bytes: limits.memory,
+            pids: limits.pids,
+        })
+    }
+
+    fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
+        let uid = self.connections.get(connection).map(|connection| connection.peer.uid);
+        let reason = format!("{refusal:?}");
+        self.note(Entry::Refused { uid, profile, reason });
+    }
+
+    /// Records how a command ended.
+    pub(super) fn record_end(&mut self, id: JobId, outcome: &Outcome) {
+        self.note(Entry::Ended {
+            job: name_of(id),
+            ended_by: outcome.ended_by,
+            exit_code: outcome.exit_code,
+            signal: outcome.signal,
+            step: outcome.step.clone(),
+            wall_ms: milliseconds(outcome.wall_us),
+            cpu_ms: milliseconds(outcome.cpu_us),
+            limits_hit: outcome.limits_hit.clone(),
+        });
+    }
+
+    /// Records what has happened already: a failure is told, and the next launch will fail by it.
+    pub(super) fn note(&mut self, entry: Entry) {
+        if let Err(fault) = self.audit.record(entry) {
+            crate::log!("{}: {}", fault.detail, fault.errno.desc());
+        }
     }
 
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
@@ -143,6 +209,19 @@ impl Monitor {
             processes: limits.pids + others + PROCESSES_ROOM,
         }
     }
+}
+
+fn accepted(connection: ConnectionId, job: JobId, limits: &Limits) -> ToServer {
+    ToServer::Launched { connection, job, output_bytes: limits.output, capture_bytes: limits.capture }
+}
+
+/// A command's number as reports and the trail write it.
+fn name_of(id: JobId) -> String {
+    format!("{id:016x}")
+}
+
+fn milliseconds(microseconds: u64) -> f64 {
+    microseconds as f64 / 1000.0
 }
 
 /// Output and error of a command that never was: both at their end.

@@ -15,6 +15,7 @@ pub(super) fn config() -> Config {
     Config {
         socket: "/run/cordon/executor.sock".into(),
         state_dir: "/var/lib/cordon/executor".into(),
+        audit: "/nonexistent".into(),
         require: Require::Strict,
         landlock_abi_min: 2,
         users: Users {

@@ -278,7 +278,7 @@ pub(crate) fn write_configuration(directory: &Path, require: &str, configuration
     let file = directory.join("executor.toml");
     let at = directory.display();
     let head = format!(
-        "socket = \"{at}/executor.sock\"\nstate_dir = \"{at}/state\"\nrequire = \"{require}\"\n{configuration}\n"
+        "socket = \"{at}/executor.sock\"\nstate_dir = \"{at}/state\"\naudit = \"{at}/audit.jsonl\"\nrequire = \"{require}\"\n{configuration}\n"
     );
     fs::create_dir_all(directory.join("state")).unwrap();
     fs::write(&file, head).unwrap();

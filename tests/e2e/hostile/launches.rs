@@ -58,6 +58,10 @@ fn a_profile_that_is_not_there_is_refused() {
         hostile.launch(connection, name, AskedLimits::default(), shell("true").as_fd());
         assert_eq!(hostile.refusal(connection), LaunchRefusal::UnknownProfile, "{name:?}");
     }
+    // The monitor's own trail has them, with the peer that the kernel named.
+    let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+    let refused = trail.lines().filter(|l| l.contains("\"event\":\"refused\",\"uid\":0,")).count();
+    assert_eq!(refused, 4, "{trail}");
     hostile.assert_works();
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 struct Executor {
     socket: PathBuf,
     state_dir: PathBuf,
+    audit: PathBuf,
     require: &'static str,
 }
 
@@ -27,6 +28,7 @@ pub(super) fn write(directory: &Directory, port: u16) -> Result<(), Failure> {
     let executor = Executor {
         socket: directory.executor_socket(),
         state_dir: directory.executor_state(),
+        audit: directory.audit_file(),
         require: "available",
     };
     let gateway = Gateway {
@@ -54,12 +56,21 @@ mod tests {
     #[test]
     fn paths_are_quoted_whatever_is_in_them() {
         let socket = PathBuf::from("/a \"b\"\\/c\n");
-        let keys = Executor { socket: socket.clone(), state_dir: "/s".into(), require: "available" };
+        let keys = Executor {
+            socket: socket.clone(),
+            state_dir: "/s".into(),
+            audit: "/a".into(),
+            require: "available",
+        };
         let written: toml::Table = text(&keys).unwrap().parse().unwrap();
         assert_eq!(written["socket"].as_str().map(Path::new), Some(&*socket));
         assert_eq!(written["require"].as_str(), Some("available"));
-        let keys =
-            Executor { socket: OsStr::from_bytes(b"/\xff").into(), state_dir: "/s".into(), require: "" };
+        let keys = Executor {
+            socket: OsStr::from_bytes(b"/\xff").into(),
+            state_dir: "/s".into(),
+            audit: "/a".into(),
+            require: "",
+        };
         assert!(text(&keys).is_err());
     }
 }

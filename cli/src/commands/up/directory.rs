@@ -99,6 +99,11 @@ impl Directory {
         self.path.join("gateway.sock")
     }
 
+    /// The executor's audit trail.
+    pub(super) fn audit_file(&self) -> PathBuf {
+        self.path.join("audit.jsonl")
+    }
+
     /// The file with the gateway's token.
     pub(super) fn token_file(&self) -> PathBuf {
         self.path.join("token")

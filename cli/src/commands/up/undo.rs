@@ -28,6 +28,7 @@ fn remove_content(directory: &Directory) -> Result<(), Failure> {
     let we_made_it = directory.made_mark().exists();
     directory.remove_sockets();
     removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
+    removed(&directory.audit_file(), fs::remove_file(directory.audit_file()))?;
     removed(&directory.state(), fs::remove_dir_all(directory.state()))?;
     if we_made_it {
         match fs::remove_dir(path) {
