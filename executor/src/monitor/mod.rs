@@ -277,7 +277,10 @@ impl Monitor {
     /// Reaps what commands have left behind on a host without pid namespaces. A job's own processes are
     /// reaped by it.
     fn reap_adopted(&mut self) {
-        let adopted = |pid: &Pid| self.adopts && !self.jobs.values().any(|job| job.owns(*pid));
+        if !self.adopts {
+            return;
+        }
+        let adopted = |pid: &Pid| !self.jobs.values().any(|job| job.owns(*pid));
         while let Some(pid) = ended_child().filter(adopted) {
             reap(pid);
         }
