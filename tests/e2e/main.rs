@@ -11,6 +11,7 @@ mod attacks;
 mod bad_input;
 mod cli;
 mod config;
+mod documents;
 mod ends;
 mod fault;
 mod gateway;
