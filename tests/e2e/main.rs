@@ -12,6 +12,7 @@ mod audit;
 mod bad_input;
 mod cli;
 mod config;
+mod documents;
 mod ends;
 mod fault;
 mod gateway;

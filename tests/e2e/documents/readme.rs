@@ -1,0 +1,83 @@
+//! `README.md`: its table of limits, and its examples run as they stand there.
+
+use super::{read, repository, table_after};
+use crate::harness::{Executor, build::programs, process, shared};
+use cordon_protocol::client::blocking;
+use std::process::Command;
+
+const PAGE: &str = "README.md";
+
+#[test]
+fn the_limits_are_those_of_the_default_profile() {
+    let profiles = blocking::profiles(&shared().socket, "test").unwrap();
+    let default = profiles.iter().find(|p| p.name == "default").unwrap();
+    let expected: Vec<_> =
+        default.limits.iter().map(|l| [l.name.clone(), l.default.clone(), l.ceiling.clone()]).collect();
+    let rows = table_after(PAGE, "## Limits");
+    let found: Vec<_> =
+        rows.iter().map(|r| [r[0].trim_matches('`').to_owned(), r[1].clone(), r[2].clone()]).collect();
+    assert_eq!(found, expected);
+    let says = format!("{} commands at once", default.concurrency);
+    assert!(read(PAGE).contains(&says), "README.md does not say: {says}");
+}
+
+/// Whether a line is as expected, where `…` stands for anything.
+fn matches(expected: &str, line: &str) -> bool {
+    let parts: Vec<_> = expected.split('…').collect();
+    let [first, middle @ .., last] = &parts[..] else { return expected == line };
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Commands and their output in the blocks marked `console`.
+fn sessions() -> Vec<(String, Vec<String>)> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    for block in read(PAGE).split("```console\n").skip(1) {
+        for line in block.split("```").next().unwrap().lines() {
+            match (line.strip_prefix("$ "), found.last_mut()) {
+                (Some(command), _) => found.push((command.to_owned(), Vec::new())),
+                (None, Some((_, output))) => output.push(line.to_owned()),
+                (None, None) => panic!("output before a command: {line}"),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_examples_do_what_they_show() {
+    let up = shared();
+    let programs_directory = programs().cordon.parent().unwrap();
+    let path = format!("{}:{}", programs_directory.display(), std::env::var("PATH").unwrap());
+    let sessions = sessions();
+    assert!(sessions.len() >= 5, "{sessions:?}");
+    for (text, expected) in sessions {
+        let here = text
+            .replace("/run/cordon", &up.directory().to_string_lossy())
+            .replace("127.0.0.1:3800", &format!("127.0.0.1:{}", up.port));
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!("exec 2>&1; {here}")]).current_dir(repository());
+        command.env("PATH", &path).env("CORDON_SOCKET", &up.socket).env("PYTHONDONTWRITEBYTECODE", "1");
+        let found = process::run(command, &[]).text();
+        let lines: Vec<_> = found.lines().collect();
+        let same = lines.len() == expected.len() && expected.iter().zip(&lines).all(|(e, l)| matches(e, l));
+        assert!(same, "{text}\nshows {expected:#?}\nprints {lines:#?}");
+    }
+}
+
+#[test]
+fn the_profile_of_the_example_is_taken() {
+    let page = read(PAGE);
+    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let executor = Executor::start(text);
+    let profiles = blocking::profiles(&executor.socket, "test").unwrap();
+    let build = profiles.iter().find(|p| p.name == "build").unwrap();
+    let memory = build.limits.iter().find(|l| l.name == "memory").unwrap();
+    assert_eq!((build.network.as_str(), build.concurrency, memory.default.as_str()), ("host", 4, "1G"));
+    let script = "echo $MAKEFLAGS; test -e /etc/ssh || echo hidden";
+    assert_eq!(executor.inside_profile("build", script), "-j2\nhidden\n");
+}
