@@ -133,6 +133,8 @@ fn a_hog_ends_out_of_memory_whatever_it_is_written_in() {
         "a=xxxxxxxx; while :; do a=$a$a; done",
         // A file in /tmp is memory too.
         "head -c 200M /dev/zero > /tmp/file; sleep 20",
+        // So is what is shared and lies in no file that has a name.
+        "exec python3 -c 'import mmap, time\nm = mmap.mmap(-1, 200 << 20)\n[m.write(b"x" * (1 << 20)) for i in range(200)]\ntime.sleep(20)'",
     ] {
         let report = shared().report(&["--memory", "64M", "--timeout", "40s", "-c", hog]);
         assert_ended(&report, EndedBy::OutOfMemory, LimitName::Memory);
@@ -156,6 +158,15 @@ fn many_small_processes_are_counted_together() {
     let script = format!("for i in 1 2 3 4 5 6 7 8; do {child} & done; wait");
     let report = shared().report(&["--memory", "64M", "--timeout", "40s", "-c", &script]);
     assert_ended(&report, EndedBy::OutOfMemory, LimitName::Memory);
+}
+
+#[test]
+fn memory_that_processes_share_counts_once() {
+    let code = "import os, time\nx = bytearray(b'x') * (40 << 20)\n\
+        for i in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n\
+        for i in range(5): os.wait()\nprint(len(x))";
+    let report = shared().report(&["--memory", "128M", "--timeout", "40s", "--", "python3", "-c", code]);
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
 }
 
 #[test]

@@ -203,7 +203,8 @@ impl Job {
             Heard::Report(failed, _) => self.fail(failed),
             Heard::End => {
                 self.init_control = None;
-                if !self.init_ready {
+                // It says what failed before it ends; that it ended adds nothing.
+                if !self.init_ready && self.failure.is_none() {
                     self.fail(Report::died("init"));
                 }
             }

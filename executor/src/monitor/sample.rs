@@ -10,12 +10,28 @@ use std::{
     },
 };
 
-const PAGE: u64 = 4096;
-
-/// Memory that the processes and the sandbox's own file systems hold, bytes, at most: anonymous pages that
-/// several processes share are counted once for each.
+/// Memory that the processes and the sandbox's own file systems hold, bytes, at most: pages that several
+/// processes share are counted once for each.
 pub(super) fn memory(processes: &[i32], storage: &[OwnedFd]) -> u64 {
-    storage.iter().map(stored).sum::<u64>() + processes.iter().map(|pid| anonymous(*pid)).sum::<u64>()
+    total(storage, processes.iter().map(|pid| resident(*pid)))
+}
+
+/// Anonymous memory, and the larger of what is stored and what is mapped as shared memory: a file of /tmp
+/// that is mapped is both.
+fn total(storage: &[OwnedFd], processes: impl Iterator<Item = Held>) -> u64 {
+    let stored: u64 = storage.iter().map(stored).sum();
+    let held = processes.fold(Held::default(), |sum, held| Held {
+        anonymous: sum.anonymous + held.anonymous,
+        shared: sum.shared + held.shared,
+    });
+    held.anonymous + held.shared.max(stored)
+}
+
+/// What a process holds, bytes.
+#[derive(Default)]
+struct Held {
+    anonymous: u64,
+    shared: u64,
 }
 
 /// Starts a process that counts shared pages once, and ends with 0 when that is within `limit`, else with 1.
@@ -29,10 +45,7 @@ pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) 
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
         Cloned::Parent { pidfd, .. } => Ok(pidfd),
         Cloned::Child => {
-            let stored: u64 = storage.iter().map(stored).sum();
-            // A process that has ended meanwhile holds nothing.
-            let held = processes.iter().filter_map(|pid| proportional(*pid)).sum::<u64>();
-            exit_now(i32::from(stored + held > limit))
+            exit_now(i32::from(total(storage, processes.iter().map(|pid| proportional(*pid))) > limit))
         }
     }
 }
@@ -43,19 +56,23 @@ fn stored(directory: &OwnedFd) -> u64 {
         .map_or(0, |stat| stat.blocks().saturating_sub(stat.blocks_free()) * stat.block_size())
 }
 
-/// Resident pages that belong to no file: second less third field of statm (proc_pid_statm(5)).
-fn anonymous(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let mut pages = text.split(' ').skip(1).map(|field| field.trim().parse::<u64>().unwrap_or(0));
-    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    resident.saturating_sub(shared) * PAGE
+/// Resident pages that belong to no file on a disk (proc_pid_status(5)). Takes no lock of the process's.
+fn resident(pid: i32) -> Held {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    Held { anonymous: kibibytes(&text, "RssAnon:"), shared: kibibytes(&text, "RssShmem:") }
 }
 
-/// Anonymous memory with shared pages divided among their holders (proc_pid_smaps(5)).
-fn proportional(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+/// The same with shared pages divided among their holders (proc_pid_smaps(5)). A process that has ended
+/// meanwhile holds nothing.
+fn proportional(pid: i32) -> Held {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    Held { anonymous: kibibytes(&text, "Pss_Anon:"), shared: kibibytes(&text, "Pss_Shmem:") }
+}
+
+/// The value of a line `KEY 12 kB`, bytes.
+fn kibibytes(text: &str, key: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_suffix(" kB"));
+    line.and_then(|number| number.parse::<u64>().ok()).map_or(0, |number| number << 10)
 }
 
 /// The processes and all their descendants, for hosts without cgroup v2 (proc_tid_children(5)).

@@ -47,7 +47,7 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
 /// # Errors
 /// errno of chdir(2); `EACCES` when it lies elsewhere.
 pub fn enter_directory(plan: &Plan, place: &Place, asked: Option<&str>) -> Result<(), Fault> {
-    let path = asked.map_or(place.home.as_path(), Path::new);
+    let path = &asked.map_or_else(|| place.home.clone(), |path| located(plan, place, Path::new(path)));
     chdir(path).about(format_args!("cwd {}", path.display()))?;
     let here = getcwd().about(format_args!("cwd {}", path.display()))?;
     if allowed_directory(plan, place, &here) {
@@ -55,6 +55,14 @@ pub fn enter_directory(plan: &Plan, place: &Place, asked: Option<&str>) -> Resul
     } else {
         Err(Fault::new(Errno::EACCES, format!("cwd {} is outside the profile", here.display())))
     }
+}
+
+/// A path below the home directory or /tmp where this command has them: on a host without namespaces that is
+/// elsewhere.
+fn located(plan: &Plan, place: &Place, path: &Path) -> PathBuf {
+    let below = |base: &Path, at: &Path| path.strip_prefix(base).ok().map(|rest| at.join(rest));
+    let found = below(&plan.home, &place.home).or_else(|| below(Path::new("/tmp"), &place.tmp));
+    found.unwrap_or_else(|| path.to_owned())
 }
 
 fn allowed_directory(plan: &Plan, place: &Place, path: &Path) -> bool {
