@@ -134,7 +134,7 @@ fn a_hog_ends_out_of_memory_whatever_it_is_written_in() {
         // A file in /tmp is memory too.
         "head -c 200M /dev/zero > /tmp/file; sleep 20",
         // So is what is shared and lies in no file that has a name.
-        "exec python3 -c 'import mmap, time\nm = mmap.mmap(-1, 200 << 20)\n[m.write(b"x" * (1 << 20)) for i in range(200)]\ntime.sleep(20)'",
+        "exec python3 -c 'import mmap, time\nm = mmap.mmap(-1, 200 << 20)\n[m.write(b\"x\" * (1 << 20)) for i in range(200)]\ntime.sleep(20)'",
     ] {
         let report = shared().report(&["--memory", "64M", "--timeout", "40s", "-c", hog]);
         assert_ended(&report, EndedBy::OutOfMemory, LimitName::Memory);
