@@ -159,6 +159,54 @@ fn undo_clears_the_directory_and_leaves_users_that_somebody_runs_with() {
 }
 
 #[test]
+fn what_is_somebody_else_s_is_left_alone() {
+    let directory = open_directory();
+    fs::create_dir(directory.path().join("state")).unwrap();
+    for name in ["state/precious", "token"] {
+        fs::write(directory.path().join(name), "precious").unwrap();
+    }
+    let mut command = Up::command(directory.path(), free_port());
+    command.arg("--once");
+    let ran = process::run(command, &[]);
+    assert!(ran.status != 0 && ran.stderr.contains("not `cordon up`'s"), "{ran:?}");
+    let mut undo = process::tied(&programs().cordon);
+    undo.args(["up", "--undo", "--dir"]).arg(directory.path());
+    // With the shared instance running, the users stay.
+    shared();
+    assert_eq!(process::run(undo, &[]).status, 0);
+    for name in ["state/precious", "token"] {
+        assert_eq!(fs::read_to_string(directory.path().join(name)).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn told_to_stop_at_any_moment_it_leaves_nothing() {
+    shared();
+    let directory = open_directory();
+    for delay in [0, 5, 10, 20, 40, 60, 90, 130, 200, 300] {
+        let mut process = Process::start(Up::command(directory.path(), free_port()));
+        std::thread::sleep(Duration::from_millis(delay));
+        process.signal(Signal::SIGTERM);
+        process.wait(Duration::from_secs(30));
+        assert_eq!(processes_of(directory.path()), Vec::<String>::new(), "after {delay} ms");
+        assert_eq!(host::mounts_with(&directory.path().to_string_lossy()), Vec::<String>::new());
+        let state = directory.path().join("state");
+        let entries = [directory.path(), &state].into_iter().flat_map(fs::read_dir).flatten().flatten();
+        let sockets: Vec<_> =
+            entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock")).collect();
+        assert_eq!(sockets, Vec::<std::path::PathBuf>::new(), "after {delay} ms");
+        // Named in its log where the host's cgroups are lesser.
+        let log = process.log();
+        let groups = log
+            .split([' ', ':', ';'])
+            .filter(|word| word.starts_with("/sys/fs/cgroup/") && word.contains("/cordon-"));
+        for group in groups {
+            assert!(!std::path::Path::new(group).exists(), "{group} after {delay} ms");
+        }
+    }
+}
+
+#[test]
 fn without_root_it_says_so() {
     shared();
     let directory = open_directory();

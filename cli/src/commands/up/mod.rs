@@ -40,7 +40,7 @@ Examples:
   sudo cordon up --dir /tmp/try --port 0     beside an installed Cordon, on any free port
   sudo cordon up --undo                      remove what it made, users included
 
-Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets,
+Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
 the token and state/. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
