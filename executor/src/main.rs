@@ -10,7 +10,7 @@ use cordon_executor::{
     log,
     monitor::{self, Monitor, cgroup::Cgroups},
     steps,
-    sys::process::is_single_threaded,
+    sys::process::{is_single_threaded, stop_ignoring},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -60,6 +60,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
+    // Ignored, as whoever started this may have left it, the kernel keeps nobody's exit status (wait(2)).
+    stop_ignoring(Signal::SIGCHLD)?;
     let mut named: Option<PathBuf> = None;
     let mut mode = Mode::Serve;
     let mut arguments = std::env::args_os().skip(1);
