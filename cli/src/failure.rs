@@ -1,7 +1,7 @@
 //! Why a command of ours failed, in two lines: `cordon: thing failed: cause`, then what to do next.
 
 use crate::{exit_status, output};
-use cordon_protocol::{RefusalCode, client::ClientError};
+use cordon_protocol::{RefusalCode, client::ClientError, codec::FrameError};
 use std::{fmt::Display, io, path::Path};
 
 /// The end of a command of ours that did not do what it was asked for.
@@ -31,6 +31,10 @@ impl Failure {
             ClientError::Refused(refusal) => {
                 refusal.hint.clone().unwrap_or_else(|| refusal_remedy(refusal.code).to_owned())
             }
+            ClientError::Frame(FrameError::TooLarge { .. } | FrameError::Malformed(_)) => format!(
+                "see whether {} is the executor's socket and not another program's, as the gateway's is",
+                socket.display()
+            ),
             ClientError::Closed | ClientError::Frame(_) => {
                 "look at the executor's log; it ended or broke off (journalctl -u cordon-executor)".to_owned()
             }
@@ -60,6 +64,9 @@ impl Failure {
 
 fn connect_remedy(socket: &Path, error: &io::Error) -> String {
     let path = socket.display();
+    if socket.as_os_str().is_empty() {
+        return "name the executor's socket with --socket, or unset CORDON_SOCKET, which is empty".to_owned();
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
             "join the group that owns {path} (`sudo usermod -aG cordon $USER`, then log in again), or use sudo"
@@ -123,5 +130,11 @@ mod tests {
         assert!(connect(io::ErrorKind::NotFound).contains("cordon up"));
         assert!(connect(io::ErrorKind::PermissionDenied).contains("usermod -aG cordon"));
         assert!(connect(io::ErrorKind::ConnectionRefused).contains("left over"));
+    }
+
+    #[test]
+    fn a_socket_on_which_something_else_speaks_is_named() {
+        let frame = FrameError::TooLarge { length: 1_347_703_880, limit: 1 };
+        assert!(told(frame.into()).1.contains("/s is the executor's socket"));
     }
 }

@@ -8,19 +8,25 @@ mod sibling;
 mod signals;
 mod stdio;
 
-use clap::{Parser, error::ErrorKind};
+use clap::{
+    CommandFactory, Parser,
+    builder::{OsStringValueParser, TypedValueParser},
+    error::ErrorKind,
+};
 use commands::Command;
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 /// Run commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp.
 #[derive(Debug, Parser)]
-#[command(name = "cordon", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "cordon", version, after_help = EXAMPLES)]
 struct Cli {
     /// The executor's socket
     #[arg(
         long, global = true, value_name = "PATH", value_hint = clap::ValueHint::FilePath,
         env = cordon_protocol::limits::SOCKET_VARIABLE,
-        default_value = cordon_protocol::limits::EXECUTOR_SOCKET
+        default_value = cordon_protocol::limits::EXECUTOR_SOCKET,
+        // An empty one is told when it is used, with the remedy, which clap's message has not.
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     socket: PathBuf,
     #[command(subcommand)]
@@ -36,6 +42,14 @@ Examples:
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().collect();
+    // Not clap's to notice: to it, CORDON_SOCKET is an argument too.
+    if arguments.len() < 2 {
+        output::complain(Cli::command().render_help().to_string().trim_end());
+        return ExitCode::from(exit_status::USAGE);
+    }
+    if let Some(status) = commands::launch_daemon(&arguments) {
+        return ExitCode::from(status);
+    }
     let status = match Cli::try_parse_from(&arguments) {
         Ok(cli) => {
             let otherwise = cli.command.failure_status();
@@ -54,11 +68,7 @@ fn explain_usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
         return printed.unwrap_or_else(|failure| failure.report(exit_status::FAILURE));
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::complain(text.trim_end());
-    } else {
-        output::complain(&format!("cordon: reading the arguments failed: {}", text.trim_end()));
-    }
+    output::complain(&format!("cordon: reading the arguments failed: {}", text.trim_end()));
     if names_run(arguments) { exit_status::CORDON_FAILED } else { exit_status::USAGE }
 }
 
@@ -81,7 +91,6 @@ fn names_run(arguments: &[OsString]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
@@ -96,7 +105,7 @@ mod tests {
     fn every_subcommand_takes_the_socket_and_shows_an_example() {
         let mut root = Cli::command();
         root.build();
-        for command in root.get_subcommands().filter(|c| c.get_name() != "help" && !c.is_hide_set()) {
+        for command in root.get_subcommands().filter(|c| c.get_name() != "help") {
             let help = command.clone().render_long_help().to_string();
             assert!(help.contains("--socket"), "{}", command.get_name());
             assert!(help.contains("Example"), "{}", command.get_name());

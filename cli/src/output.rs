@@ -37,9 +37,17 @@ pub(crate) fn complain(lines: &str) {
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
+}
+
+/// Whether a character changes how others are shown: control characters, line separators, and those that turn
+/// the direction of writing or cannot be seen (Unicode, 23.2 and UAX 9), by which one text passes for another.
+fn steers(c: char) -> bool {
+    let unseen = matches!(c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    c.is_control() || unseen
 }
 
 /// Rows as lines of aligned columns, two spaces between; the last column is as wide as it likes.
@@ -69,6 +77,10 @@ mod tests {
     #[test]
     fn control_characters_are_shown_not_sent() {
         assert_eq!(visible("a\x1b[2Jb\n\u{9b}ü"), "a\\u{1b}[2Jb\\n\\u{9b}ü");
+        assert_eq!(
+            visible("rm\u{202e}txt\u{2066}\u{200b}\u{feff}"),
+            "rm\\u{202e}txt\\u{2066}\\u{200b}\\u{feff}"
+        );
     }
 
     #[test]

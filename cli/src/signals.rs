@@ -7,7 +7,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use std::{fs, io, os::fd::AsFd};
+use std::{fs, io, os::fd::AsFd, sync::Arc};
 
 /// The source of a set of signals.
 #[derive(Debug)]
@@ -48,6 +48,13 @@ impl Signals {
         // Whether one came or not, the caller goes on.
         let _ = poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], PollTimeout::from(most_ms));
     }
+}
+
+/// Lets us hear of our children's ends, to be called before there is one. Ignored, as whoever started us may have
+/// left it, SIGCHLD does not come and the kernel keeps no exit status (wait(2)). The handler that is set here does
+/// nothing; exec forgets it, so that our children begin with the default.
+pub(crate) fn keep_children() -> io::Result<()> {
+    signal_hook::flag::register(Signal::SIGCHLD as i32, Arc::default()).map(drop)
 }
 
 /// The signals whose disposition is to ignore them, as bits (proc_pid_status(5), `SigIgn`); asking

@@ -203,6 +203,15 @@ impl Config {
         Self::from_raw(toml::from_str(&text).map_err(parse)?)
     }
 
+    /// What an empty file means.
+    ///
+    /// # Errors
+    /// As [`Config::load`]: the users may not be there.
+    pub fn defaults() -> Result<Self, ConfigError> {
+        let parse = |e: toml::de::Error| ConfigError::Parse { path: PathBuf::new(), message: e.to_string() };
+        Self::from_raw(toml::from_str("").map_err(parse)?)
+    }
+
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
         for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir), ("audit", &raw.audit)] {
             if !path.is_absolute() {

@@ -10,11 +10,14 @@ use cordon_executor::{
     log,
     monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
     steps,
-    sys::process::{ignore, is_single_threaded, set_nice},
+    sys::process::{ignore, is_single_threaded, set_nice, stop_ignoring},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
-    sys::{prctl, signal::Signal},
+    sys::{
+        prctl,
+        signal::{SigSet, Signal},
+    },
     unistd::{Uid, getppid},
 };
 use std::{
@@ -26,6 +29,9 @@ use std::{
     process::ExitCode,
     sync::Arc,
 };
+
+/// Where the configuration is unless another place is named.
+const CONFIGURATION: &str = "/etc/cordon/executor.toml";
 
 const USAGE: &str = "usage: cordon-executor [--config FILE] [--probe | --steps]
 
@@ -57,12 +63,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let mut config = PathBuf::from("/etc/cordon/executor.toml");
+    // Ignored, as whoever started this may have left it, the kernel keeps nobody's exit status (wait(2)).
+    stop_ignoring(Signal::SIGCHLD)?;
+    let mut named: Option<PathBuf> = None;
     let mut mode = Mode::Serve;
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
-            Some("--config") => config = arguments.next().ok_or("--config wants a file")?.into(),
+            Some("--config") => named = Some(arguments.next().ok_or("--config wants a file")?.into()),
             Some("--probe") => mode = Mode::Probe,
             Some("--steps") => mode = Mode::Steps,
             Some("--help") => {
@@ -75,8 +83,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     match mode {
-        Mode::Serve => serve(&config),
-        Mode::Probe => probe(&config),
+        Mode::Serve => serve(&named.unwrap_or_else(|| CONFIGURATION.into())),
+        Mode::Probe => probe(named),
         Mode::Steps => {
             let lines: Vec<_> = steps::all().iter().map(|(name, why)| format!("{name:20} {why}")).collect();
             answer(&lines.join("\n"))
@@ -84,10 +92,14 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What this host enforces, with the configuration's state directory or a temporary one.
-fn probe(config: &Path) -> Result<(), Box<dyn Error>> {
+/// What this host enforces. It is asked before anything has been set up, too, so the configuration may be
+/// missing where none was named.
+fn probe(named: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     require_root()?;
-    let config = Config::load(config)?;
+    let config = match named {
+        None if !Path::new(CONFIGURATION).exists() => Config::defaults()?,
+        named => Config::load(&named.unwrap_or_else(|| CONFIGURATION.into()))?,
+    };
     let cgroups = Cgroups::establish(&config.state_dir.join("probe"));
     let host = Host::probe(&config, &cgroups);
     cgroups.close();
@@ -114,8 +126,17 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
     let _lock = lock_state(&config.state_dir)?;
+    // From here on there is something to remove, so a signal to end waits until the monitor follows it.
+    hold_signals()?;
     let cgroups = Cgroups::establish(&config.state_dir);
-    let host = Arc::new(Host::probe(&config, &cgroups));
+    let served = serve_in(&config, &cgroups);
+    cgroups.close();
+    served
+}
+
+/// Serves within these cgroups, which stay the caller's to remove.
+fn serve_in(config: &Config, cgroups: &Cgroups) -> Result<(), Box<dyn Error>> {
+    let host = Arc::new(Host::probe(config, cgroups));
     host.check(config.require)?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
@@ -130,13 +151,13 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }
-    let (server, link) = server_half(&config, &host)?;
-    let plans = Plans::prepare(&config, &host)?;
+    let (server, link) = server_half(config, &host)?;
+    let plans = Plans::prepare(config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
-    let mut monitor = Monitor::new(plans, audit, cgroups, listener, link, server, &config.state_dir)?;
+    let mut monitor = Monitor::new(plans, audit, cgroups.clone(), listener, link, server, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }
@@ -162,6 +183,12 @@ fn server_half(config: &Config, host: &Host) -> Result<Half, Box<dyn Error>> {
     }
     let half = fork_server(config, &host.layers)?;
     Ok((Some(half.pidfd), half.link))
+}
+
+/// The signals that the monitor reads once it runs (signalfd(2)).
+fn hold_signals() -> Result<(), Box<dyn Error>> {
+    let told: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+    Ok(told.thread_block()?)
 }
 
 /// `cordon up` names itself in CORDON_PARENT: end when it does.

@@ -10,5 +10,6 @@ pub mod executor;
 pub mod http;
 pub mod listeners;
 pub mod lockdown;
+mod screen;
 pub mod server;
 pub mod token;

@@ -1,11 +1,16 @@
 //! Accepts connections and speaks HTTP/1.1 on them, until told to stop.
 
-use crate::{config::Config, http::Door, listeners::Listeners};
+use crate::{
+    config::Config,
+    http::Door,
+    listeners::Listeners,
+    screen::{self, Screen},
+};
 use axum::{Router, body::Body};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
-    future::Future,
+    future::{Future, pending},
     io,
     os::{
         fd::{AsFd, OwnedFd},
@@ -16,7 +21,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, Ready},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
@@ -31,6 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long bytes are still taken from a client that was answered before it had sent everything. Closing at
 /// once would reset the connection, and the client might never see the answer (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
+/// How long a connection that the client has closed may still take to end by itself.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How connections are treated.
 #[derive(Debug, Clone, Copy)]
@@ -128,19 +135,39 @@ impl Accept for UnixListener {
 }
 
 /// A connection of either kind.
-trait Client: AsyncRead + AsyncWrite + AsFd + Unpin + Send + Sized + 'static {
+trait Client: AsyncRead + AsyncWrite + AsFd + Unpin + Send + Sync + Sized + 'static {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self>;
+    /// Waits until there is something to read, or the client has closed.
+    fn readable(&self) -> impl Future<Output = io::Result<Ready>> + Send;
+    /// Forgets that there is something to read, until more comes.
+    fn forget_readable(&self);
 }
 
 impl Client for TcpStream {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::from_std(descriptor.into())
     }
+
+    async fn readable(&self) -> io::Result<Ready> {
+        self.ready(Interest::READABLE).await
+    }
+
+    fn forget_readable(&self) {
+        let _ = self.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+    }
 }
 
 impl Client for UnixStream {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::from_std(StdUnixStream::from(descriptor))
+    }
+
+    async fn readable(&self) -> io::Result<Ready> {
+        self.ready(Interest::READABLE).await
+    }
+
+    fn forget_readable(&self) {
+        let _ = self.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 }
 
@@ -201,32 +228,48 @@ impl Connections {
         let header_timeout = self.settings.header_timeout;
         async move {
             let _permit = permit;
-            let rest = stream.as_fd().try_clone_to_owned();
+            let other = stream.as_fd().try_clone_to_owned();
+            let other = other.and_then(S::from_descriptor);
+            let state = screen::State::default();
+            let screen = Screen::new(stream, state.clone());
+            let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
+                let answering = asked.answer();
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(door);
-                router.clone().oneshot(request)
+                let answer = router.clone().oneshot(request);
+                async move { answer.await.map(|response| answering.until_sent(response)) }
             });
             let mut connection = pin!(
                 http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(header_timeout)
                     .max_buf_size(HEAD_MAX)
-                    .serve_connection(TokioIo::new(stream), service)
+                    .serve_connection(TokioIo::new(screen), service)
             );
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = abandoned(&other) => return,
                 () = told_to_stop(&mut stopped) => {
                     connection.as_mut().graceful_shutdown();
                     connection.await
                 }
             };
-            match ended {
-                Ok(()) => tokio::select! {
-                    () = linger::<S>(rest) => {}
-                    () = told_to_stop(&mut stopped) => {}
-                },
-                Err(error) => tracing::debug!("connection ended: {error}"),
+            let Ok(mut rest) = other else { return };
+            if let Err(error) = ended {
+                tracing::debug!("connection ended: {error}");
+                let Some(status) = state.held() else { return };
+                tracing::info!("no request {} ({error})", status.as_u16());
+                // A client that does not take a few hundred bytes does not want them.
+                let answer = screen::response(status, &error, HEAD_MAX);
+                if !matches!(timeout(LINGER, rest.write_all(&answer)).await, Ok(Ok(()))) {
+                    return;
+                }
+                let _ = rest.shutdown().await;
+            }
+            tokio::select! {
+                () = linger(rest) => {}
+                () = told_to_stop(&mut stopped) => {}
             }
         }
     }
@@ -237,9 +280,22 @@ async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
+/// Ready a moment after the client has closed. hyper sees that too, and earlier, but not while something
+/// that the client sent is unread: a further request, or no more than a stray line. Its command would run on.
+async fn abandoned<S: Client>(connection: &io::Result<S>) {
+    let Ok(connection) = connection else { return pending().await };
+    loop {
+        match connection.readable().await {
+            Ok(ready) if ready.is_read_closed() => return sleep(FAREWELL).await,
+            // Read by hyper, not here.
+            Ok(_) => connection.forget_readable(),
+            Err(_) => return pending().await,
+        }
+    }
+}
+
 /// Takes what the client still sends after its answer, so that the answer is not lost; see [`LINGER`].
-async fn linger<S: Client>(descriptor: io::Result<OwnedFd>) {
-    let Ok(mut stream) = descriptor.and_then(S::from_descriptor) else { return };
+async fn linger(mut stream: impl Client) {
     let mut scrap = vec![0; 16 << 10];
     let discard = async { while stream.read(&mut scrap).await.is_ok_and(|length| length > 0) {} };
     let _ = timeout(LINGER, discard).await;

@@ -116,10 +116,14 @@ fn completions_are_made_for_the_usual_shells() {
         assert_eq!(ran.status, 0, "{}", ran.stderr);
         assert!(ran.text().contains("cordon") && ran.text().contains("profiles"), "{shell}");
     }
-    let script = cordon(&["completions", "bash"]).stdout;
-    let mut check = Command::new("bash");
-    check.arg("-n");
-    assert_eq!(process::run(check, &script).status, 0, "bash can read it");
+    // Those shells that are here read it without running it.
+    for shell in ["bash", "zsh", "fish"] {
+        let script = cordon(&["completions", shell]).stdout;
+        let mut check = Command::new("sh");
+        check.args(["-c", "command -v $0 >/dev/null || exit 0; exec $0 -n", shell]);
+        let ran = process::run(check, &script);
+        assert!(ran.status == 0 && ran.stderr.is_empty(), "{shell}: {ran:?}");
+    }
 }
 
 #[test]
@@ -225,4 +229,17 @@ fn a_reader_that_goes_away_ends_the_command() {
     let ran = process::run(command, &[]);
     assert_eq!(ran.text(), format!("{marker}\n141\n"), "{}", ran.stderr);
     eventually("yes is gone", PATIENCE, || sandboxed(&marker).is_empty());
+}
+
+#[test]
+fn doctor_probes_a_host_on_which_nothing_runs_yet() {
+    // The users are there.
+    shared();
+    for arguments in [&["doctor"][..], &["doctor", "--json"]] {
+        let mut command = process::tied(&programs().cordon);
+        command.args(arguments).args(["--socket", "/nonexistent/executor.sock"]);
+        let ran = process::run(command, &[]);
+        assert!(ran.text().contains("landlock") && ran.text().contains("seccomp"), "{ran:?}");
+        assert_eq!(ran.stderr, "");
+    }
 }

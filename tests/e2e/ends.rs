@@ -2,8 +2,9 @@
 
 use crate::harness::{
     Executor, Up,
+    build::programs,
     client::line,
-    daemon::server_of,
+    daemon::{open_directory, server_of, write_configuration},
     eventually, host, lab, marker,
     process::{self, sandboxed},
     shared,
@@ -244,4 +245,21 @@ fn fork_bombs_at_once_all_end_in_time() {
         assert!(ended && report.wall_ms < 30_000.0, "{report:?}");
     }
     shared().assert_works();
+}
+
+#[test]
+fn an_end_is_told_rightly_whatever_signals_the_starter_ignored() {
+    shared();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", "");
+    let mut command = std::process::Command::new("env");
+    // Of a child whose end nobody is told, the kernel keeps no exit status.
+    command.args(["--ignore-signal=CHLD", "setpriv", "--pdeathsig", "TERM", "--"]);
+    command.arg(&programs().executor).arg("--config").arg(file);
+    let executor = Executor::wait_ready(command, directory);
+    for (line, status) in [("exit 3", 3), ("kill -TERM $$", 143)] {
+        let ran = executor.run(&["-c", line]);
+        assert_eq!(ran.status, status, "{line}: {ran:?}");
+    }
+    assert!(executor.report(&["--", "true"]).enforced.seccomp);
 }

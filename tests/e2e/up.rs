@@ -159,6 +159,105 @@ fn undo_clears_the_directory_and_leaves_users_that_somebody_runs_with() {
 }
 
 #[test]
+fn what_is_somebody_else_s_is_left_alone() {
+    let directory = open_directory();
+    fs::create_dir(directory.path().join("state")).unwrap();
+    for name in ["state/precious", "token"] {
+        fs::write(directory.path().join(name), "precious").unwrap();
+    }
+    let mut command = Up::command(directory.path(), free_port());
+    command.arg("--once");
+    let ran = process::run(command, &[]);
+    assert!(ran.status != 0 && ran.stderr.contains("not `cordon up`'s"), "{ran:?}");
+    let mut undo = process::tied(&programs().cordon);
+    undo.args(["up", "--undo", "--dir"]).arg(directory.path());
+    // With the shared instance running, the users stay.
+    shared();
+    assert_eq!(process::run(undo, &[]).status, 0);
+    for name in ["state/precious", "token"] {
+        assert_eq!(fs::read_to_string(directory.path().join(name)).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn told_to_stop_at_any_moment_it_leaves_nothing() {
+    shared();
+    let directory = open_directory();
+    for delay in [0, 5, 10, 20, 40, 60, 90, 130, 200, 300] {
+        let mut process = Process::start(Up::command(directory.path(), free_port()));
+        std::thread::sleep(Duration::from_millis(delay));
+        process.signal(Signal::SIGTERM);
+        process.wait(Duration::from_secs(30));
+        assert_eq!(processes_of(directory.path()), Vec::<String>::new(), "after {delay} ms");
+        assert_eq!(host::mounts_with(&directory.path().to_string_lossy()), Vec::<String>::new());
+        let state = directory.path().join("state");
+        let entries = [directory.path(), &state].into_iter().flat_map(fs::read_dir).flatten().flatten();
+        let sockets: Vec<_> =
+            entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "sock")).collect();
+        assert_eq!(sockets, Vec::<std::path::PathBuf>::new(), "after {delay} ms");
+        // Named in its log where the host's cgroups are lesser.
+        let log = process.log();
+        let groups = log
+            .split([' ', ':', ';'])
+            .filter(|word| word.starts_with("/sys/fs/cgroup/") && word.contains("/cordon-"));
+        for group in groups {
+            assert!(!std::path::Path::new(group).exists(), "{group} after {delay} ms");
+        }
+    }
+}
+
+#[test]
+fn it_hears_of_its_parts_whatever_signals_its_starter_ignored() {
+    let deaf = |directory: &std::path::Path| {
+        let up = Up::command(directory, free_port());
+        let mut command = std::process::Command::new("env");
+        command.args(["--ignore-signal=CHLD", "--block-signal"]).arg(up.get_program()).args(up.get_args());
+        command
+    };
+    let directory = open_directory();
+    let mut command = deaf(directory.path());
+    command.arg("--once");
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let mut process = Process::start(deaf(directory.path()));
+    process.wait_for("Serving");
+    let gateway = process::descendants(process.pid());
+    let gateway =
+        gateway.into_iter().find(|pid| process::uids(*pid).first() == Some(&host::uid_of("cordon")));
+    kill(Pid::from_raw(gateway.unwrap()), Signal::SIGKILL).unwrap();
+    assert!(!process.wait(Duration::from_secs(30)).success());
+    assert_eq!(processes_of(directory.path()), Vec::<String>::new());
+}
+
+/// Two at once where the users are missing, in a copy of /etc and an empty /run that nobody else sees.
+const TWO_AT_ONCE: &str = r#"
+mount --make-rprivate /
+cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && mount -t tmpfs none /run || exit 9
+sed -i -E '/^(execuser|cordon|cordon-exec|cordon-init):/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
+for name in a b; do "$2" up --once --port 0 --dir "$1/$name" >"$1/$name.log" 2>&1 </dev/null & jobs="$jobs $!"; done
+for job in $jobs; do wait "$job" || { cat "$1"/*.log; exit 1; }; done
+for user in execuser cordon cordon-exec cordon-init; do
+  [ "$(id -gn $user)" = $user ] && [ "$(grep -c "^$user:" /etc/passwd /etc/group | tr '\n' ' ')" = "/etc/passwd:1 /etc/group:1 " ] || exit 2
+done
+[ "$(grep -h ': made ' "$1"/*.log | sort | uniq -d)" = "" ] || { cat "$1"/*.log; exit 3; }
+"#;
+
+#[test]
+fn two_at_once_make_each_user_once() {
+    shared();
+    for _ in 0..3 {
+        let directory = open_directory();
+        let mut command = process::tied(std::path::Path::new("unshare"));
+        command
+            .args(["--mount", "bash", "-c", TWO_AT_ONCE, "two"])
+            .arg(directory.path())
+            .arg(&programs().cordon);
+        let ran = process::run(command, &[]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+    }
+}
+
+#[test]
 fn without_root_it_says_so() {
     shared();
     let directory = open_directory();

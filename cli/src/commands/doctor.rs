@@ -1,7 +1,7 @@
 //! `cordon doctor`: what this host enforces, layer by layer, from probes that really tried.
 
 use super::CLIENT;
-use crate::{exit_status, failure::Failure, output, sibling};
+use crate::{exit_status, failure::Failure, output, sibling, signals::keep_children};
 use cordon_protocol::{
     Health, LayerReport,
     client::{ClientError, blocking},
@@ -48,6 +48,7 @@ fn probe() -> Result<Vec<LayerReport>, Failure> {
     let program = sibling::path("cordon-executor")?;
     let what = format!("probing with {}", program.display());
     let next = "start the executor to see more: `sudo cordon up`";
+    keep_children().map_err(|e| Failure::new(&what, e, next))?;
     let probed = Command::new(&program).arg("--probe").output();
     let probed = probed.map_err(|e| Failure::new(&what, e, next))?;
     serde_json::from_slice(&probed.stdout).map_err(|_| {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 const EXAMPLES: &str = "\
 Example:
-  cordon kill 01J9Z…        an ID as `cordon ps` lists it";
+  cordon kill 6d600fee00000001     an ID as `cordon ps` lists it";
 
 /// What to end.
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,8 @@ pub(crate) mod run;
 mod up;
 
 use crate::{exit_status, failure::Failure};
-use std::path::Path;
+use clap::Parser;
+use std::{ffi::OsString, path::Path};
 
 /// How the program introduces itself to the executor, for its log.
 const CLIENT: &str = concat!("cordon/", env!("CARGO_PKG_VERSION"));
@@ -35,9 +36,6 @@ pub(crate) enum Command {
     Up(up::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
-    /// Become one of the daemons (used by `cordon up`)
-    #[command(hide = true)]
-    LaunchDaemon(up::launcher::Args),
 }
 
 impl Command {
@@ -52,7 +50,6 @@ impl Command {
             Self::Audit(args) => audit::execute(&args, socket),
             Self::Up(args) => up::execute(&args),
             Self::Completions(args) => completions::execute(&args),
-            Self::LaunchDaemon(args) => up::launcher::execute(&args),
         }
     }
 
@@ -63,4 +60,22 @@ impl Command {
             _ => exit_status::FAILURE,
         }
     }
+}
+
+/// The step of `cordon up` that becomes a daemon. No subcommand, so that neither help nor completions offer it.
+#[derive(Debug, Parser)]
+#[command(name = "cordon launch-daemon")]
+struct Launch {
+    #[command(flatten)]
+    args: up::launcher::Args,
+}
+
+/// Becomes a daemon where the arguments ask for that, and comes back with the exit status only when that fails.
+pub(crate) fn launch_daemon(arguments: &[OsString]) -> Option<u8> {
+    let rest = arguments.get(1..).filter(|rest| rest.first().is_some_and(|word| word == "launch-daemon"))?;
+    let failed = |failure: Failure| failure.report(exit_status::FAILURE);
+    Some(match Launch::try_parse_from(rest) {
+        Ok(launch) => up::launcher::execute(&launch.args).unwrap_or_else(failed),
+        Err(error) => failed(Failure::new("reading the arguments", error, "this is a step of `cordon up`")),
+    })
 }

@@ -63,12 +63,42 @@ fn help_and_version_are_results_and_nothing_at_all_shows_the_help() {
     let output = cordon(&["run", "--help"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(text.contains("cordon run -- python3") && text.contains("125 when Cordon itself"), "{text}");
+    assert!(text.contains("cordon run -- python3") && text.contains("125 when Cordon"), "{text}");
     let output = cordon(&["--version"]).output().unwrap();
     assert_eq!(output.stdout, format!("cordon {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
-    let output = cordon(&[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("Usage: cordon"), "{}", stderr(&output));
+    for variable in ["", "/nonexistent/socket"] {
+        let output = cordon(&[]).env("CORDON_SOCKET", variable).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).starts_with("Run commands as an unprivileged user"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("Usage: cordon"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn an_empty_socket_is_told_with_both_places_it_may_come_from() {
+    for command in [cordon(&["ps", "--socket", ""]), cordon(&["ps"])] {
+        let mut command = command;
+        let output = command.env("CORDON_SOCKET", "").output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        assert!(text.contains("--socket") && text.contains("unset CORDON_SOCKET"), "{text}");
+    }
+}
+
+#[test]
+fn help_is_wrapped_at_words_alone() {
+    for name in ["run", "up"] {
+        let output = cordon(&[name, "--help"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let paragraphs = text.split("Examples:").nth(1).unwrap();
+        let lines: Vec<_> = paragraphs.lines().collect();
+        for pair in lines.windows(2) {
+            // A line that is short although the next one's first word would have fitted was broken by hand.
+            let (line, next) = (pair[0], pair[1].split(' ').next().unwrap());
+            let of_a_paragraph = !line.is_empty() && !line.starts_with("  ") && !next.is_empty();
+            assert!(!of_a_paragraph || line.len() + 1 + next.len() > 99, "{line}");
+        }
+    }
 }
 
 #[test]
@@ -81,5 +111,6 @@ fn completions_know_the_subcommands() {
             script.contains("profiles") && script.contains("--socket") || script.contains("-l socket"),
             "{shell}"
         );
+        assert!(!script.contains("launch-daemon"), "{shell}");
     }
 }

@@ -175,6 +175,14 @@ pub fn ignore(signal: Signal) -> Result<(), Errno> {
     set_disposition(signal, SigHandler::SigIgn)
 }
 
+/// Gives a signal its default disposition.
+///
+/// # Errors
+/// errno of sigaction(2).
+pub fn stop_ignoring(signal: Signal) -> Result<(), Errno> {
+    set_disposition(signal, SigHandler::SigDfl)
+}
+
 /// Gives every signal its default disposition and blocks none: what a program expects at its start. Rust's
 /// start-up ignores SIGPIPE, and whoever started the executor may ignore more, which an executed program
 /// would inherit.

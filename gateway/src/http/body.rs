@@ -6,8 +6,11 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
-use std::time::Duration;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use std::{fmt, marker::PhantomData, time::Duration};
 use tokio::time::timeout;
 
 /// What is taken as a request body.
@@ -41,7 +44,9 @@ impl BodyRules {
         match timeout(self.timeout, Limited::new(body, self.max).collect()).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(self.too_large()),
-            Ok(Err(error)) => Err(ApiError::bad_request("the body ended early").cause(error)),
+            Ok(Err(error)) => {
+                Err(ApiError::bad_request("the body is malformed, or ended early").cause(error))
+            }
             Err(_) => {
                 let seconds = self.timeout.as_secs_f64();
                 let message = format!("the body did not arrive within {seconds} s");
@@ -72,13 +77,38 @@ fn check_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
         let inner = error.into_inner();
-        // Without a path the message names the field itself, or the body is no JSON at all.
-        let message = if field == "." { inner.to_string() } else { format!("{field}: {inner}") };
+        // Without a path, or a part of it, the message names the field itself, or there is none to name.
+        let unnamed = field == "." || field.ends_with('?');
+        let message = if unnamed { inner.to_string() } else { format!("{field}: {inner}") };
         ApiError::bad_request(message).hint("GET /openapi.json describes the body")
     })?;
     json.end().map_err(|error| ApiError::bad_request(format!("after the JSON value: {error}")))?;
     Ok(value)
+}
+
+/// A struct from a JSON object and nothing else: serde takes an array for one as well, field by field.
+#[derive(Debug)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/exec`: a command as JSON, its report as JSON or its events as a stream.
 
-use super::{Gateway, stream};
+use super::{Gateway, body::Object, stream};
 use crate::error::{ApiError, ErrorBody};
 use axum::{
     Json,
@@ -11,8 +11,11 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use cordon_protocol::{Action, Event, ExitReport, LimitRequest, RunRequest, client::ClientError, limits};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
+use std::{collections::BTreeMap, fmt};
 use utoipa::ToSchema;
 
 /// A command: exactly one of `command` and `argv`; everything else may be left out.
@@ -29,7 +32,8 @@ pub struct ExecRequest {
     /// Working directory inside the sandbox; the workspace where none is named.
     cwd: Option<String>,
     /// Environment entries beside the profile's.
-    env: Option<BTreeMap<String, String>>,
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    env: Option<Entries>,
     /// Standard input; `/dev/null` where there is none.
     stdin: Option<StdinField>,
     /// Time by the clock, milliseconds.
@@ -56,9 +60,52 @@ enum StdinField {
 
 /// Bytes in base64 (RFC 4648, 4, with padding).
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, from = "Object<RawBase64Field>")]
 struct Base64Field {
     base64: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBase64Field {
+    base64: String,
+}
+
+impl From<Object<RawBase64Field>> for Base64Field {
+    fn from(Object(raw): Object<RawBase64Field>) -> Self {
+        Self { base64: raw.base64 }
+    }
+}
+
+/// Environment entries, each name once: of two, serde would keep the later one and say nothing.
+#[derive(Debug, Default)]
+struct Entries(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+
+        impl<'de> Visitor<'de> for Names {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of names to values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, String>()? {
+                    if entries.contains_key(&name) {
+                        return Err(A::Error::custom(format!("`{name}` is given twice")));
+                    }
+                    entries.insert(name, value);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Names)
+    }
 }
 
 impl ExecRequest {
@@ -81,7 +128,7 @@ impl ExecRequest {
             profile: self.profile,
             action,
             cwd: self.cwd,
-            env: self.env.unwrap_or_default().into_iter().collect(),
+            env: self.env.unwrap_or_default().0.into_iter().collect(),
             stdin: stdin.is_some(),
             stream,
             limits: LimitRequest {

@@ -27,7 +27,9 @@ async fn malformed_bodies_are_400_and_name_the_field() {
     for (body, word) in [
         ("", "EOF"),
         ("not json", "line 1"),
-        ("[]", "ExecRequest"),
+        ("[]", "a JSON object"),
+        (r#"["echo 1",null,null,null,null,null,null,null,null,null,null]"#, "a JSON object"),
+        ("null", "a JSON object"),
         ("{", "EOF"),
         ("{}", "command or argv"),
         (r#"{"command":"x","argv":["x"]}"#, "only one"),
@@ -44,13 +46,19 @@ async fn malformed_bodies_are_400_and_name_the_field() {
         (r#"{"command":"x","stdin":1}"#, "stdin: expected text"),
         (r#"{"command":"x","stdin":{"base64":"x","more":1}}"#, "stdin: expected text"),
         (r#"{"command":"x","stdin":{"base64":"*"}}"#, "stdin.base64"),
+        (r#"{"command":"x","stdin":["eA=="]}"#, "stdin: expected text"),
+        (r#"{"command":"x","stdin":{"base64":"eA==","base64":"eQ=="}}"#, "stdin: expected text"),
         (r#"{"command":"x","command":"y"}"#, "duplicate field `command`"),
+        (r#"{"command":"x","env":{"A":"1","B":"2","A":"3"}}"#, "env: `A` is given twice"),
         (r#"{"command":"x"} trailing"#, "trailing"),
         ("{\"command\":\"\u{1}\"}", "control character"),
     ] {
         let message = gateway.exec(body).await.failed(400, "bad_request");
         assert!(message.contains(word), "{body}: {message}");
     }
+    // What has no field to name names none.
+    let message = gateway.exec("{'command':'x'}").await.failed(400, "bad_request");
+    assert!(message.starts_with("key must be a string"), "{message}");
     let mut invalid = post("{\"command\":\"xx\"}", "");
     let last = invalid.len() - 3;
     invalid[last] = 0xff;
@@ -132,5 +140,20 @@ async fn a_command_too_long_for_execve_is_refused_at_the_door() {
     let (gateway, executor) = alone("");
     let message = gateway.exec(json!({ "command": "x".repeat(3 << 20) })).await.failed(400, "bad_request");
     assert!(message.contains("command") && message.contains("limit"), "{message}");
+    nobody_came(&executor);
+}
+
+#[tokio::test]
+async fn chunks_that_make_no_sense_are_400_and_not_called_an_early_end() {
+    let (gateway, executor) = alone("");
+    let body = r#"{"command":"x"}"#;
+    for chunks in [format!("zz\r\n{body}\r\n0\r\n\r\n"), format!("f\r\n{body}XX0\r\n\r\n")] {
+        let request = format!(
+            "POST /v1/exec HTTP/1.1\r\nHost: localhost\r\nx-api-key: {TOKEN}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"
+        );
+        let message = gateway.send(request.as_bytes()).await.failed(400, "bad_request");
+        assert!(message.contains("malformed"), "{message}");
+    }
     nobody_came(&executor);
 }

@@ -158,6 +158,34 @@ async fn a_client_that_leaves_closes_the_executors_connection() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_with_more_already_sent_closes_it_too() {
+    let (seen, mut events) = mpsc::unbounded_channel();
+    let gateway = gateway_with(move |mut c| {
+        let seen = seen.clone();
+        async move {
+            c.run().await;
+            c.started().await;
+            seen.send("running").unwrap();
+            assert!(c.next().await.is_none());
+            seen.send("closed").unwrap();
+        }
+    });
+    // A further request, or a stray line after the body, lies unread before the end of the connection.
+    for more in ["GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "\n"] {
+        for stream in ["", "Accept: text/event-stream\r\n"] {
+            let mut client = TcpStream::connect(gateway.address).await.unwrap();
+            let request = [post(r#"{"command":"sleep 99"}"#, stream), more.into()].concat();
+            client.write_all(&request).await.unwrap();
+            assert_eq!(timeout(SOON, events.recv()).await.unwrap(), Some("running"));
+            let early = timeout(Duration::from_millis(200), events.recv()).await;
+            assert!(early.is_err(), "{early:?}");
+            drop(client);
+            assert_eq!(timeout(SOON, events.recv()).await.expect("closed"), Some("closed"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn standard_input_arrives_and_the_connection_stays_open_after_its_end() {
     let gateway = gateway_with(|mut c| async move {
         assert!(c.run().await.stdin);

@@ -111,3 +111,40 @@ async fn what_does_not_end_within_the_grace_is_cut_and_its_command_with_it() {
     // Cut, and recognisable as such: the last chunk of the body is missing.
     assert!(!rest.ends_with(b"0\r\n\r\n"));
 }
+
+#[tokio::test]
+async fn what_is_no_request_is_answered_like_every_other_failure() {
+    let gateway = gateway("");
+    let long = "a".repeat(200_000);
+    let many: String = (0..200).map(|n| format!("X-{n}: a\r\n")).collect();
+    for (request, status, code) in [
+        ("garbage\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET / HTTP/2.0\r\nHost: localhost\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET / HTTP/1.1\r\nHost : localhost\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n".to_owned(), 400, "bad_request"),
+        (format!("GET / HTTP/1.1\r\nX: {long}\r\n\r\n"), 431, "head_too_large"),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431, "head_too_large"),
+    ] {
+        let answer = gateway.send(request.as_bytes()).await;
+        answer.failed(status, code);
+        assert!(answer.head.contains("connection: close"), "{}", answer.head);
+        assert!(answer.head.contains("x-content-type-options: nosniff"), "{}", answer.head);
+        gateway.send_unix(request.as_bytes()).await.failed(status, code);
+    }
+    // Which of the two it is depends on the pieces in which it arrives.
+    let answer = gateway.send(format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await;
+    answer.failed(answer.status, if answer.status == 414 { "uri_too_long" } else { "head_too_large" });
+}
+
+#[tokio::test]
+async fn nonsense_after_a_request_leaves_its_answer_whole() {
+    let gateway = gateway("");
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut both = String::new();
+    timeout(SOON, client.read_to_string(&mut both)).await.unwrap().unwrap();
+    let (first, second) = both.split_at(both.rfind("HTTP/1.1 400 ").unwrap());
+    assert!(first.starts_with("HTTP/1.1 200") && first.ends_with('}'), "{first}");
+    assert!(second.starts_with("HTTP/1.1 400") && second.ends_with('}'), "{second}");
+}

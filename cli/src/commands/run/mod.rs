@@ -29,11 +29,11 @@ Examples:
   tar c src | cordon run -c 'tar x && wc -l src/*'
   cordon run --json -c 'exit 3' | jq .exit_code
 
-Sizes take K, M or G (1024); times ms, s, m or h. Output passes through as it comes; with --json one
+Sizes take K, M or G (1024); times ms, s, m or h. Output passes through as it comes; with --json one \
 report is printed instead.
 
-Exit status: the command's own; 128+N when signal N ended it; 124 time-out; 137 out of memory; 141 output
-limit; 130 cancelled; 122 disk limit; 126 not executable; 127 not found; 125 when Cordon itself failed or
+Exit status: the command's own; 128+N when signal N ended it; 124 time-out; 137 out of memory; 141 output \
+limit; 130 cancelled; 122 disk limit; 126 not executable; 127 not found; 125 when Cordon itself failed or \
 refused.";
 
 /// What to run and within which limits.

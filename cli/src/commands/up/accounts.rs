@@ -25,6 +25,9 @@ const ACCOUNTS: [(&str, &str); 4] = [
 const MARK: &str = "made by cordon up";
 /// Held shared by every `cordon up`, exclusively by `--undo`. /run is root's alone.
 const IN_USE: &str = "/run/cordon-accounts.lock";
+/// Held while accounts are made: groupadd looks for the name before it takes its own lock, so that of two at once
+/// the second would give the group another number.
+const MAKING: &str = "/run/cordon-accounts-making.lock";
 /// Where the tools are, whatever root's PATH says.
 const TOOLS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -36,8 +39,10 @@ pub(super) struct InUse {
 
 /// Makes what is missing.
 pub(super) fn ensure() -> Result<InUse, Failure> {
-    let lock = lock_file()?;
-    lock.lock_shared().map_err(lock_failed)?;
+    let lock = lock_file(IN_USE)?;
+    lock.lock_shared().map_err(|e| lock_failed(IN_USE, e))?;
+    let making = lock_file(MAKING)?;
+    making.lock().map_err(|e| lock_failed(MAKING, e))?;
     for (name, home) in ACCOUNTS {
         if !group_exists(name)? {
             make("group", name, &["groupadd", "--system", name], || group_exists(name))?;
@@ -67,7 +72,7 @@ pub(super) fn ensure() -> Result<InUse, Failure> {
 
 /// Removes the users that we made, each with its group; with another `cordon up` running they stay.
 pub(super) fn remove() -> Result<(), Failure> {
-    let lock = lock_file()?;
+    let lock = lock_file(IN_USE)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -76,7 +81,7 @@ pub(super) fn remove() -> Result<(), Failure> {
             );
             return Ok(());
         }
-        Err(TryLockError::Error(error)) => return Err(lock_failed(error)),
+        Err(TryLockError::Error(error)) => return Err(lock_failed(IN_USE, error)),
     }
     for (name, _) in ACCOUNTS {
         let ours = user(name)?.is_some_and(|u| u.gecos.to_bytes() == MARK.as_bytes());
@@ -127,13 +132,13 @@ fn run(words: &[&str]) -> Result<(), String> {
     Err(format!("{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr).trim()))
 }
 
-fn lock_file() -> Result<File, Failure> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(IN_USE);
-    opened.map_err(lock_failed)
+fn lock_file(path: &str) -> Result<File, Failure> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    opened.map_err(|e| lock_failed(path, e))
 }
 
-fn lock_failed(error: std::io::Error) -> Failure {
-    Failure::new(format!("locking {IN_USE}"), error, "see whether /run can be written")
+fn lock_failed(path: &str, error: std::io::Error) -> Failure {
+    Failure::new(format!("locking {path}"), error, "see whether /run can be written")
 }
 
 fn user_exists(name: &str) -> Result<bool, Failure> {

@@ -6,7 +6,9 @@
 //!   gateway.sock        0660 root:cordon
 //!   token               0640 root:cordon, kept from run to run
 //!   state/              root, 0755
-//!     executor.toml  gateway.toml  lock  notify-*.sock
+//!     cordon-up.lock    held while it runs; says that state/ is ours
+//!     made-*            what we made outside state/, for --undo
+//!     executor.toml  gateway.toml  notify-*.sock
 //!     executor/         the executor's own, 0711
 //! ```
 
@@ -23,7 +25,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Write},
     os::unix::{
-        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt},
         net::UnixStream,
     },
     path::{Path, PathBuf},
@@ -31,6 +33,8 @@ use std::{
 
 /// Longest path of a socket, bytes (unix(7): `sun_path`, less its terminator).
 const SOCKET_PATH_MAX: usize = 107;
+/// Neither a link elsewhere nor a pipe that would be waited for.
+const PLAIN_FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
@@ -47,7 +51,6 @@ impl Directory {
         let made = make_if_missing(path)?;
         let directory = Self::open(path)?;
         if made {
-            // For `--undo`, which leaves a directory alone that was there before.
             write_root_file(&directory.made_mark(), "", 0o644)?;
         }
         let longest = directory.notify_socket("cordon-executor");
@@ -70,7 +73,8 @@ impl Directory {
         let path = resolve(path)?;
         check_trust(&path)?;
         make_directory(&path.join("state"), 0o755)?;
-        let lock_path = path.join("state/lock");
+        refuse_foreign_state(&path)?;
+        let lock_path = lock_path(&path);
         let what = format!("locking {}", path.display());
         let next = "end the other one (Ctrl-C), or choose another directory with --dir";
         let opened = root_file(0o600).truncate(false).open(&lock_path);
@@ -136,14 +140,21 @@ impl Directory {
 
     /// There when we made DIR.
     pub(super) fn made_mark(&self) -> PathBuf {
-        self.path.join("state/made-by-cordon-up")
+        self.path.join("state/made-dir")
     }
 
-    /// Removes every socket. What is not there needs no removing.
+    /// There when we made the token.
+    pub(super) fn made_token_mark(&self) -> PathBuf {
+        self.path.join("state/made-token")
+    }
+
+    /// Removes every socket, and nothing else that may have its name. What is not there needs no removing.
     pub(super) fn remove_sockets(&self) {
         let notify = ["cordon-executor", "cordon-gateway"].map(|name| self.notify_socket(name));
         for path in notify.into_iter().chain([self.executor_socket(), self.gateway_socket()]) {
-            let _ = fs::remove_file(path);
+            if fs::symlink_metadata(&path).is_ok_and(|meta| meta.file_type().is_socket()) {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 
@@ -164,7 +175,7 @@ impl Directory {
         let path = self.token_file();
         let what = format!("reading {}", path.display());
         let next = format!("remove {}: a new one is made", path.display());
-        let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+        let opened = OpenOptions::new().read(true).custom_flags(PLAIN_FILE.bits()).open(&path);
         let mut file = match opened {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return self.make_token(),
@@ -194,6 +205,7 @@ impl Directory {
         let mut file = root_file(0o600).create_new(true).open(&draft).map_err(failed)?;
         file.write_all(token.as_bytes()).map_err(failed)?;
         set_owner(&draft, None, Some(accounts::GROUP), 0o640)?;
+        write_root_file(&self.made_token_mark(), "", 0o644)?;
         fs::rename(&draft, &path).map_err(failed)?;
         Ok(token)
     }
@@ -236,7 +248,7 @@ pub(super) fn write_root_file(path: &Path, text: &str, mode: u32) -> Result<(), 
 
 fn root_file(mode: u32) -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(mode).custom_flags(OFlag::O_NOFOLLOW.bits());
+    options.write(true).create(true).mode(mode).custom_flags(PLAIN_FILE.bits());
     options
 }
 
@@ -263,108 +275,33 @@ fn make_if_missing(path: &Path) -> Result<bool, Failure> {
     make_directory(&absolute, 0o755).map(|()| true)
 }
 
+/// Held by a running `cordon up`, and there wherever one has run.
+fn lock_path(directory: &Path) -> PathBuf {
+    directory.join("state/cordon-up.lock")
+}
+
+/// Whether `cordon up` has run in DIR.
+pub(super) fn was_used(directory: &Path) -> bool {
+    lock_path(directory).exists()
+}
+
+/// What `cordon up` keeps in `state/`, `--undo` removes: it must not be somebody else's. The lock is the first
+/// thing that we make in it.
+fn refuse_foreign_state(directory: &Path) -> Result<(), Failure> {
+    let state = directory.join("state");
+    let what = format!("checking {}", state.display());
+    let next = "choose another directory with --dir";
+    let mut entries = fs::read_dir(&state).map_err(|e| Failure::new(&what, e, next))?;
+    if entries.next().is_some() && !was_used(directory) {
+        return Err(Failure::new(what, "it was there before and is not `cordon up`'s", next));
+    }
+    Ok(())
+}
+
 fn resolve(path: &Path) -> Result<PathBuf, Failure> {
     let next = "make the directory, or choose another with --dir";
     fs::canonicalize(path).map_err(|e| Failure::new(format!("finding {}", path.display()), e, next))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::MetadataExt;
-
-    fn told<T: std::fmt::Debug>(result: Result<T, Failure>) -> String {
-        match result {
-            Err(Failure::Told { problem, next }) => format!("{problem}\n{next}"),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A fresh directory that is fit to be DIR. These tests are root's, as the program is.
-    fn fresh() -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        directory
-    }
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().mode() & 0o7777
-    }
-
-    #[test]
-    fn a_missing_directory_is_made_and_marked() {
-        let parent = fresh();
-        let path = parent.path().join("new");
-        let directory = Directory::prepare(&path).unwrap();
-        assert_eq!(mode(&path), 0o755);
-        assert_eq!((mode(&directory.state()), mode(&directory.executor_state())), (0o755, 0o711));
-        assert!(directory.made_mark().exists());
-        let there = fresh();
-        assert!(!Directory::prepare(there.path()).unwrap().made_mark().exists());
-    }
-
-    #[test]
-    fn the_component_that_is_unfit_is_named() {
-        let parent = fresh();
-        let middle = parent.path().join("middle");
-        fs::create_dir(&middle).unwrap();
-        for (unfit, says) in [(0o700, "cannot pass through it"), (0o777, "can write to it")] {
-            fs::set_permissions(&middle, Permissions::from_mode(unfit)).unwrap();
-            let text = told(Directory::prepare(&middle.join("dir")));
-            assert!(
-                text.contains(&format!("checking {}", middle.display())) && text.contains(says),
-                "{text}"
-            );
-            assert!(!middle.join("dir").exists(), "nothing is made in an unfit place");
-        }
-        let file = parent.path().join("file");
-        fs::write(&file, "").unwrap();
-        assert!(told(Directory::prepare(&file)).contains("not a directory"));
-        let text = told(Directory::prepare(&parent.path().join("a/b")));
-        assert!(text.contains(&format!("finding {}", parent.path().join("a").display())), "{text}");
-    }
-
-    #[test]
-    fn two_at_once_refuse_and_the_second_may_come_later() {
-        let directory = fresh();
-        let first = Directory::prepare(directory.path()).unwrap();
-        assert!(told(Directory::prepare(directory.path())).contains("another `cordon up` is running"));
-        drop(first);
-        Directory::prepare(directory.path()).unwrap();
-    }
-
-    #[test]
-    fn a_living_service_is_left_alone_and_a_dead_socket_is_removed() {
-        let place = fresh();
-        let socket = place.path().join("executor.sock");
-        let service = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert!(told(Directory::prepare(place.path())).contains("already listens"));
-        assert!(socket.exists());
-        drop(service);
-        Directory::prepare(place.path()).unwrap();
-        assert!(!socket.exists());
-    }
-
-    #[test]
-    fn a_path_too_long_for_a_socket_is_refused() {
-        let place = fresh();
-        let long = place.path().join("x".repeat(100));
-        assert!(told(Directory::prepare(&long)).contains("longer than the 107 bytes"));
-    }
-
-    #[test]
-    fn a_token_is_kept_and_nonsense_in_its_place_is_refused() {
-        let place = fresh();
-        let directory = Directory::prepare(place.path()).unwrap();
-        let kept = "k".repeat(TOKEN_BYTES);
-        fs::write(directory.token_file(), format!("{kept}\n")).unwrap();
-        assert_eq!(directory.token().unwrap(), kept);
-        for text in ["", "short", &" ".repeat(64)] {
-            fs::write(directory.token_file(), text).unwrap();
-            assert!(told(directory.token()).contains("holds no token"), "{text:?}");
-        }
-        fs::remove_file(directory.token_file()).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", directory.token_file()).unwrap();
-        assert!(told(directory.token()).contains("reading"));
-    }
-}
+mod tests;

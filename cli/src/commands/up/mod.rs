@@ -14,7 +14,7 @@ mod trust;
 mod undo;
 
 use super::CLIENT;
-use crate::{exit_status, failure::Failure, output};
+use crate::{exit_status, failure::Failure, output, signals::keep_children};
 use cordon_protocol::{Health, client::blocking, limits};
 use daemon::{Daemon, Plan};
 use directory::Directory;
@@ -40,7 +40,7 @@ Examples:
   sudo cordon up --dir /tmp/try --port 0     beside an installed Cordon, on any free port
   sudo cordon up --undo                      remove what it made, users included
 
-Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets,
+Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
 the token and state/. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
@@ -68,6 +68,8 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
         return Err(Failure::new("up", "it starts the executor, which must be root", "use sudo cordon up"));
     }
     umask(Mode::from_bits_truncate(0o022));
+    let next = "see what the system lacks: memory, processes, files";
+    keep_children().map_err(|e| Failure::new("watching for children", e, next))?;
     if args.undo {
         return undo::execute(&args.dir);
     }

@@ -1,13 +1,16 @@
 //! `cordon up --undo`: removes what `cordon up` made and nothing else.
 
-use super::{accounts, directory::Directory};
+use super::{
+    accounts,
+    directory::{Directory, was_used},
+};
 use crate::{exit_status, failure::Failure, output};
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Removes DIR's content, DIR where we made it, and the users.
+/// Removes what we made in DIR, DIR itself where we made that, and the users.
 pub(super) fn execute(path: &Path) -> Result<u8, Failure> {
     clear(path)?;
     accounts::remove()?;
@@ -15,19 +18,25 @@ pub(super) fn execute(path: &Path) -> Result<u8, Failure> {
 }
 
 fn clear(path: &Path) -> Result<(), Failure> {
-    if path.exists() { remove_content(&Directory::open(path)?) } else { Ok(()) }
+    if was_used(path) {
+        return remove_content(&Directory::open(path)?);
+    }
+    output::complain(&format!("cordon: nothing to clear: no `cordon up` has run in {}", path.display()));
+    Ok(())
 }
 
 fn remove_content(directory: &Directory) -> Result<(), Failure> {
     let path = directory.path();
-    if let Some(mounted) = mounted_below(path) {
+    if let Some(mounted) = mounted_in(&directory.state()) {
         let cause = format!("{} is still mounted", mounted.display());
         let next = format!("umount {}, then undo again", mounted.display());
         return Err(Failure::new(format!("clearing {}", path.display()), cause, next));
     }
     let we_made_it = directory.made_mark().exists();
     directory.remove_sockets();
-    removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
+    if directory.made_token_mark().exists() {
+        removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
+    }
     removed(&directory.audit_file(), fs::remove_file(directory.audit_file()))?;
     removed(&directory.state(), fs::remove_dir_all(directory.state()))?;
     if we_made_it {
@@ -52,18 +61,20 @@ fn removed(path: &Path, result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// A mount below the path: deleting must not reach into it (proc_pid_mountinfo(5), fifth field).
-fn mounted_below(path: &Path) -> Option<PathBuf> {
+/// A mount on the path or below: deleting must not reach into it (proc_pid_mountinfo(5), fifth field).
+fn mounted_in(path: &Path) -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    first_below(&table, path)
+    first_in(&table, path)
 }
 
-fn first_below(table: &str, path: &Path) -> Option<PathBuf> {
+fn first_in(table: &str, path: &Path) -> Option<PathBuf> {
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     // Blanks are written as \040; a path with one is compared the same way.
     let escaped = path.to_string_lossy().replace(' ', "\\040");
-    let below = |point: &&str| Path::new(point).starts_with(&escaped) && *point != escaped;
-    points.filter(below).map(|point| point.replace("\\040", " ").into()).next()
+    points
+        .filter(|point| Path::new(point).starts_with(&escaped))
+        .map(|point| point.replace("\\040", " ").into())
+        .next()
 }
 
 #[cfg(test)]
@@ -82,8 +93,8 @@ mod tests {
         let parent = fresh();
         let path = parent.path().join("dir");
         let directory = Directory::prepare(&path).unwrap();
-        fs::write(directory.token_file(), "t").unwrap();
-        fs::write(directory.executor_socket(), "").unwrap();
+        directory.token().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(directory.executor_socket()).unwrap();
         fs::write(path.join("mine"), "").unwrap();
         remove_content(&directory).unwrap();
         let left: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -99,6 +110,30 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_in_which_it_never_ran_keeps_everything() {
+        let place = fresh();
+        fs::create_dir(place.path().join("state")).unwrap();
+        for name in ["state/precious", "token", "gateway.sock"] {
+            fs::write(place.path().join(name), "precious").unwrap();
+        }
+        clear(place.path()).unwrap();
+        for name in ["state/precious", "token", "gateway.sock"] {
+            assert_eq!(fs::read_to_string(place.path().join(name)).unwrap(), "precious");
+        }
+        assert!(!place.path().join("state/cordon-up.lock").exists());
+    }
+
+    #[test]
+    fn a_token_that_was_there_before_stays() {
+        let place = fresh();
+        fs::write(place.path().join("token"), "k".repeat(64)).unwrap();
+        let directory = Directory::prepare(place.path()).unwrap();
+        directory.token().unwrap();
+        remove_content(&directory).unwrap();
+        assert!(place.path().join("token").exists() && !place.path().join("state").exists());
+    }
+
+    #[test]
     fn a_running_one_is_not_undone() {
         let place = fresh();
         let _running = Directory::prepare(place.path()).unwrap();
@@ -109,8 +144,9 @@ mod tests {
     #[test]
     fn mounts_are_found_below_not_beside() {
         let table = "1 2 0:1 / / rw - x x rw\n3 1 0:2 / /run/cordon\\040b/state rw - tmpfs t rw\n";
-        assert_eq!(first_below(table, Path::new("/run/cordon b")), Some("/run/cordon b/state".into()));
-        assert_eq!(first_below(table, Path::new("/run/cordon")), None);
-        assert_eq!(first_below(table, Path::new("/run/cordon b/state")), None);
+        assert_eq!(first_in(table, Path::new("/run/cordon b")), Some("/run/cordon b/state".into()));
+        assert_eq!(first_in(table, Path::new("/run/cordon b/state")), Some("/run/cordon b/state".into()));
+        assert_eq!(first_in(table, Path::new("/run/cordon")), None);
+        assert_eq!(first_in(table, Path::new("/run/cordon b/state/x")), None);
     }
 }
