@@ -37,7 +37,8 @@ fn large_input() -> Vec<u8> {
 fn a_hundred_megabytes_pass_through_in_bounded_memory() {
     let up = Up::start();
     let input = large_input();
-    let mut client = up.cordon(&["run", "--output", "1G", "--", "cat"]);
+    // The default wall time is too short for a slow machine.
+    let mut client = up.cordon(&["run", "--output", "1G", "--timeout", "30m", "--", "cat"]);
     let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = client.stdin.take().unwrap();
     let sent = input.clone();
@@ -113,6 +114,7 @@ fn a_client_that_does_not_read_stalls_the_command_and_not_the_server() {
     let mut request = argv(&["yes", &marker]);
     request.stream = true;
     request.limits.output_bytes = Some(8 << 30);
+    request.limits.wall_ms = Some(30 * 60_000);
     let (mut connection, _stdin) = blocking::run(&up.socket, "test", request).unwrap();
     assert!(matches!(connection.next_event().unwrap(), Event::Started { .. }));
     let yes = sandboxed(&marker)[0];
@@ -136,8 +138,9 @@ fn a_client_that_does_not_read_stalls_the_command_and_not_the_server() {
     let stalled_at = written();
     let mut read = 0;
     while read < 64 << 20 {
-        if let Event::Stdout(piece) = connection.next_event().unwrap() {
-            read += piece.len();
+        match connection.next_event().unwrap() {
+            Event::Stdout(piece) => read += piece.len(),
+            other => panic!("it did not go on: {other:?}"),
         }
     }
     assert!(written() > stalled_at);
