@@ -16,6 +16,10 @@ build:
 test:
     cargo test --workspace
 
+# The end-to-end tests in a guest with systemd and every cgroup controller (root)
+vm *ARGS:
+    tests/vm/run {{ARGS}}
+
 # Form and dependencies
 lint:
     cargo fmt --all --check

@@ -79,7 +79,7 @@ fn without_a_fault_the_same_build_runs_the_same_command() {
 #[test]
 fn the_normal_build_knows_no_faults() {
     ensure_users();
-    let mut command = crate::harness::process::tied(&crate::harness::build::programs().executor);
+    let mut command = crate::harness::daemon::in_scope(&crate::harness::build::programs().executor);
     let directory = crate::harness::daemon::open_directory();
     let file = crate::harness::daemon::write_configuration(directory.path(), "available", "");
     command.arg("--config").arg(file).env("CORDON_FAULT", "exec");

@@ -1,30 +1,58 @@
 //! Hosts that lack a layer: `strict` refuses and says why, `available` runs and says what held.
 
 use crate::harness::{
-    Executor, daemon,
+    Executor,
+    build::programs,
+    daemon,
     daemon::{open_directory, start_refused, write_configuration},
-    host, shared,
+    host, process, shared,
 };
 use cordon_protocol::{CgroupMode, Health, client::blocking};
 
+/// Layers that this host lacks with the default configuration.
+fn lacking() -> Vec<&'static str> {
+    let cgroup = host::cgroup_mode() != CgroupMode::V2;
+    // The default of landlock_abi_min.
+    let landlock = host::landlock_abi() < 2;
+    [("cgroup", cgroup), ("landlock", landlock)].into_iter().filter(|l| l.1).map(|l| l.0).collect()
+}
+
 #[test]
-fn strict_refuses_a_host_without_controllers_and_names_the_remedy() {
+fn strict_starts_where_nothing_is_missing_and_else_names_the_layer_and_the_remedy() {
     daemon::ensure_users();
     let directory = open_directory();
     let file = write_configuration(directory.path(), "strict", "");
-    if host::has_controllers() {
-        // The other half of the statement: where nothing is missing, strict starts.
-        let mut command = crate::harness::process::tied(&crate::harness::build::programs().executor);
+    if lacking().is_empty() {
+        let mut command = daemon::in_scope(&programs().executor);
         command.arg("--config").arg(file);
         let executor = Executor::wait_ready(command, directory);
-        assert_eq!(executor.report(&["--", "true"]).enforced.cgroup, CgroupMode::V2);
+        let enforced = executor.report(&["--", "true"]).enforced;
+        assert_eq!((enforced.cgroup, enforced.landlock_abi >= 2), (CgroupMode::V2, true));
+        let layers = blocking::doctor(&executor.socket, "test").unwrap();
+        assert!(layers.iter().all(|l| l.health == Health::Ok), "{layers:?}");
         return;
     }
     let said = start_refused(&file).stderr;
-    for word in ["cgroup", "memory", "strict"] {
+    for word in [&lacking()[..], &["strict", "remedy"]].concat() {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(!directory.path().join("executor.sock").exists());
+}
+
+#[test]
+fn strict_refuses_a_cgroup_that_nobody_gave_it() {
+    daemon::ensure_users();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "strict", "");
+    // Under systemd whoever is started without Delegate= may not limit anything (CGROUP_DELEGATION.md); on
+    // other hosts this is how the executor starts anyway.
+    if !host::has_systemd() && lacking().is_empty() {
+        return;
+    }
+    let mut command = process::tied(&programs().executor);
+    command.arg("--config").arg(file);
+    let ran = process::run(command, &[]);
+    assert!(ran.status != 0 && ran.stderr.contains("cgroup"), "{ran:?}");
 }
 
 #[test]
@@ -33,7 +61,7 @@ fn strict_refuses_an_older_landlock_than_is_asked_for() {
     let directory = open_directory();
     let file = write_configuration(directory.path(), "strict", "landlock_abi_min = 99");
     let said = start_refused(&file).stderr;
-    assert!(said.contains(if host::has_controllers() { "landlock" } else { "cgroup" }), "{said}");
+    assert!(said.contains("landlock") && said.contains("99"), "{said}");
     // Where a lesser host will do, the same floor is no obstacle.
     Executor::start("landlock_abi_min = 99").assert_works();
 }

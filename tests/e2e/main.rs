@@ -19,6 +19,7 @@ mod gateway;
 mod hostile;
 mod layers;
 mod lesser;
+mod limits;
 mod processes;
 mod report;
 mod streams;

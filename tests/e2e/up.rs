@@ -50,6 +50,37 @@ fn once_sends_a_command_the_whole_way_prints_its_report_and_ends() {
 }
 
 #[test]
+fn under_systemd_it_runs_in_a_scope_that_is_delegated_to_it() {
+    let group = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let unit_of = |pid| {
+        let text = group(pid);
+        let names = text.lines().find_map(|l| l.strip_prefix("0::"))?.rsplit('/');
+        names.map(str::to_owned).find(|n| n.ends_with(".scope") || n.ends_with(".service"))
+    };
+    let up = Up::start();
+    let (own, monitor) = (unit_of(up.pid()), unit_of(up.monitor()));
+    assert_eq!(own, monitor, "one unit for all of it");
+    if !host::has_systemd() {
+        return;
+    }
+    let shown = |unit: &str| {
+        let mut command = std::process::Command::new("systemctl");
+        command.args(["show", "--property=Delegate", "--value", "--", unit]);
+        process::run(command, &[]).text()
+    };
+    let (here, scope) = (unit_of(std::process::id() as i32).unwrap(), own.unwrap());
+    assert_eq!(shown(&scope), "yes\n", "{scope}");
+    // Given where it was started, or made by it.
+    assert!(shown(&here) == "yes\n" || scope.ends_with(".scope") && scope != here, "{here}: {scope}");
+    let enforced = up.report(&["--", "true"]).enforced;
+    assert_eq!(enforced.cgroup, host::cgroup_mode());
+    // It goes with what it held.
+    let leaf = host::cgroup_of(up.monitor()).unwrap();
+    drop(up);
+    eventually("the scope is gone", PATIENCE, || !leaf.exists());
+}
+
+#[test]
 fn the_line_it_prints_works() {
     let mut up = Up::start();
     let log = up.process().log();

@@ -8,7 +8,7 @@ use crate::harness::{
     eventually, host,
     lab::STRANGER,
     process::run,
-    shared,
+    shared, stretched,
     wire::Wire,
 };
 use cordon_protocol::{
@@ -34,7 +34,7 @@ fn a_thousand_silent_connections_keep_nobody_else_out() {
     assert_eq!((ran.status, ran.text().as_str()), (0, "served\n"), "{ran:?}");
     // Who says nothing is told so and let go; so is who had no room.
     for mut stream in silent {
-        stream.set_read_timeout(Some(limits::HELLO_TIMEOUT + Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(limits::HELLO_TIMEOUT + stretched(Duration::from_secs(20)))).unwrap();
         let mut rest = Vec::new();
         let end = stream.read_to_end(&mut rest);
         assert!(end.is_ok() || end.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));

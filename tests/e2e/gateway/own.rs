@@ -92,7 +92,7 @@ fn without_an_executor_the_gateway_says_so_and_recovers_by_itself() {
         assert!(answer.json()["error"]["hint"].is_string());
     };
     assert_away();
-    let mut command = process::tied(&programs().executor);
+    let mut command = daemon::in_scope(&programs().executor);
     command.arg("--config").arg(file);
     let mut executor = Executor::wait_ready(command, directory);
     assert_eq!(gateway.exec(&body).json()["stdout"], "there\n");

@@ -16,6 +16,12 @@ pub(crate) struct Programs {
     pub(crate) gateway: PathBuf,
 }
 
+/// Directory with programs that were built elsewhere, for a host without cargo: `cordon`, `cordon-executor`,
+/// `cordon-gateway`, `fault/cordon-executor` and room for a directory `scratch`.
+fn built_elsewhere() -> Option<PathBuf> {
+    std::env::var_os("CORDON_TEST_PROGRAMS").map(PathBuf::from)
+}
+
 /// The target directory this test program was built in.
 pub(crate) fn target() -> PathBuf {
     let own = std::env::current_exe().unwrap();
@@ -24,11 +30,14 @@ pub(crate) fn target() -> PathBuf {
 
 /// A directory below the target directory for what a profile gives a command; /tmp cannot be given.
 pub(crate) fn scratch() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
+    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
+    SCRATCH.get_or_init(|| match built_elsewhere() {
+        Some(directory) => directory.join("scratch"),
+        None => env!("CARGO_TARGET_TMPDIR").into(),
+    })
 }
 
 fn cargo(arguments: &[&str]) {
-    assert!(nix::unistd::geteuid().is_root(), "these tests start Cordon, which needs root: run them as root");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments);
     // Set by cargo for this package; inherited they would make every build script run again.
@@ -49,16 +58,23 @@ fn cargo(arguments: &[&str]) {
 pub(crate) fn programs() -> &'static Programs {
     static BUILT: OnceLock<Programs> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = target();
-        cargo(&["build", "--workspace", "--bins", "--target-dir", &target.to_string_lossy()]);
-        let program = |name| target.join("debug").join(name);
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "these tests start Cordon, which needs root: run them as root"
+        );
+        let directory = built_elsewhere().unwrap_or_else(|| {
+            let target = target();
+            cargo(&["build", "--workspace", "--bins", "--target-dir", &target.to_string_lossy()]);
+            target.join("debug")
+        });
+        let program = |name| directory.join(name);
         let built = Programs {
             cordon: program("cordon"),
             executor: program("cordon-executor"),
             gateway: program("cordon-gateway"),
         };
         for path in [&built.cordon, &built.executor, &built.gateway] {
-            assert!(path.exists(), "the build made no {}", path.display());
+            assert!(path.exists(), "there is no {}", path.display());
         }
         built
     })
@@ -68,6 +84,9 @@ pub(crate) fn programs() -> &'static Programs {
 pub(crate) fn fault_executor() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(directory) = built_elsewhere() {
+            return directory.join("fault/cordon-executor");
+        }
         let target = target().join("fault");
         let features = ["build", "-p", "cordon-executor", "--bins", "--features", "fault-injection"];
         cargo(&[&features[..], &["--target-dir", &target.to_string_lossy()]].concat());

@@ -3,7 +3,9 @@
 use super::{
     Client, PATIENCE,
     build::{fault_executor, programs},
+    host,
     process::{self, Process, Ran},
+    stretched,
 };
 use nix::{
     sys::{
@@ -119,7 +121,7 @@ impl Up {
 
 /// The unprivileged half below a monitor.
 pub(crate) fn server_of(monitor: i32) -> i32 {
-    let uid = super::host::uid_of("cordon-exec");
+    let uid = host::uid_of("cordon-exec");
     let found = process::descendants(monitor).into_iter().find(|p| process::uids(*p) == vec![uid; 4]);
     found.unwrap_or_else(|| panic!("no server half below {monitor}"))
 }
@@ -134,7 +136,7 @@ extern "C" fn end_shared() {
         let _ = kill(pid, Signal::SIGTERM);
         let start = Instant::now();
         while waitpid(pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {
-            if start.elapsed() > Duration::from_secs(15) {
+            if start.elapsed() > stretched(Duration::from_secs(15)) {
                 let _ = kill(pid, Signal::SIGKILL);
             }
             thread::sleep(Duration::from_millis(5));
@@ -171,6 +173,17 @@ pub(crate) fn ensure_users() {
     }
 }
 
+/// A program that may limit its children, whose end follows this process's: under systemd that takes a
+/// cgroup which was delegated to it, as `cordon up` gets one.
+pub(crate) fn in_scope(program: &Path) -> Command {
+    if !host::has_systemd() {
+        return process::tied(program);
+    }
+    let mut command = process::tied("systemd-run".as_ref());
+    command.args(["--scope", "--collect", "--quiet", "-p", "Delegate=yes", "--"]).arg(program);
+    command
+}
+
 /// An executor with its own configuration, without a gateway.
 pub(crate) struct Executor {
     process: Process,
@@ -200,7 +213,7 @@ impl Executor {
         ensure_users();
         let directory = open_directory();
         let file = write_configuration(directory.path(), require, configuration);
-        let mut command = process::tied(program);
+        let mut command = in_scope(program);
         command.arg("--config").arg(file).envs(env.iter().copied());
         Self::wait_ready(command, directory)
     }
@@ -234,7 +247,7 @@ impl Executor {
     pub(crate) fn again(self) -> Self {
         let Self { process, client: _, directory } = self;
         drop(process);
-        let mut command = process::tied(&programs().executor);
+        let mut command = in_scope(&programs().executor);
         command.arg("--config").arg(directory.path().join("executor.toml"));
         Self::wait_ready(command, directory)
     }
@@ -268,7 +281,7 @@ impl NotifySocket {
         let start = Instant::now();
         while !self.ready() {
             let gone = process.silent(Duration::ZERO);
-            assert!(!gone && start.elapsed() < PATIENCE, "never ready:\n{}", process.log());
+            assert!(!gone && start.elapsed() < stretched(PATIENCE), "never ready:\n{}", process.log());
         }
     }
 }
@@ -289,7 +302,7 @@ pub(crate) fn write_configuration(directory: &Path, require: &str, configuration
 /// Runs an executor that is expected to refuse to start.
 pub(crate) fn start_refused(file: &Path) -> Ran {
     ensure_users();
-    let mut command = process::tied(&programs().executor);
+    let mut command = in_scope(&programs().executor);
     command.arg("--config").arg(file);
     let ran = process::run(command, &[]);
     assert_ne!(ran.status, 0, "it started with {}", file.display());

@@ -3,7 +3,11 @@
 use super::process;
 use cordon_protocol::CgroupMode;
 use nix::unistd::{Group, User};
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Uid of a user that `cordon up` has made.
 pub(crate) fn uid_of(name: &str) -> u32 {
@@ -29,19 +33,34 @@ pub(crate) fn has_controllers() -> bool {
     ["memory", "pids", "cpu"].iter().all(|c| list.split_whitespace().any(|have| have == *c))
 }
 
-/// The mode in which the executor has to bound a command's tree here.
+/// The mode in which the executor has to bound a command's tree here; `CORDON_TEST_CGROUP` says which one it
+/// must be, where that is known, so that a host that has become a lesser one is noticed.
 pub(crate) fn cgroup_mode() -> CgroupMode {
-    match (cgroup2(), has_controllers()) {
+    let mode = match (cgroup2(), has_controllers()) {
         (None, _) => CgroupMode::None,
         (Some(_), false) => CgroupMode::Sampled,
         (Some(_), true) => CgroupMode::V2,
+    };
+    if let Ok(known) = std::env::var("CORDON_TEST_CGROUP") {
+        assert_eq!(serde_json::json!(mode), known, "the cgroups of this host are not what they were");
     }
+    mode
 }
 
-/// The kernel's Landlock ABI, by landlock_create_ruleset(2) with LANDLOCK_CREATE_RULESET_VERSION.
+/// Whether systemd runs this host (sd_booted(3)).
+pub(crate) fn has_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// The kernel's Landlock ABI, by landlock_create_ruleset(2) with LANDLOCK_CREATE_RULESET_VERSION. Where
+/// `CORDON_TEST_LANDLOCK_ABI` says what it must be, another one is a failure.
 pub(crate) fn landlock_abi() -> u32 {
     let code = "import ctypes; print(max(0, ctypes.CDLL(None).syscall(444, None, 0, 1)))";
-    python(code).trim().parse().unwrap()
+    let abi = python(code).trim().parse().unwrap();
+    if let Ok(known) = std::env::var("CORDON_TEST_LANDLOCK_ABI") {
+        assert_eq!(known.parse(), Ok(abi), "the Landlock of this kernel is not what it was");
+    }
+    abi
 }
 
 /// Runs Python on the host, as root and unconfined: the positive control of a probe.

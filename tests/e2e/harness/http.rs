@@ -1,6 +1,6 @@
 //! The gateway as a test talks to it: ordinary requests, and bytes that no client would send.
 
-use super::Up;
+use super::{Up, stretched};
 use cordon_protocol::ExitReport;
 use reqwest::blocking::{Client, RequestBuilder};
 use serde_json::Value;
@@ -49,8 +49,10 @@ impl Up {
     /// A request without a token.
     pub(crate) fn anonymous(&self, method: &str, path: &str) -> RequestBuilder {
         static CLIENT: OnceLock<Client> = OnceLock::new();
-        let client = CLIENT
-            .get_or_init(|| Client::builder().no_proxy().timeout(Duration::from_secs(120)).build().unwrap());
+        let client = CLIENT.get_or_init(|| {
+            let patience = stretched(Duration::from_secs(120));
+            Client::builder().no_proxy().timeout(patience).build().unwrap()
+        });
         client.request(method.parse().unwrap(), format!("http://127.0.0.1:{}{path}", self.port))
     }
 

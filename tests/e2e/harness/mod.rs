@@ -14,7 +14,10 @@ pub(crate) use daemon::{Executor, Up, shared};
 pub(crate) use lab::lab;
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,8 +25,21 @@ use std::{
 /// Longest time for something that is not itself about time, seconds are enough on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// This much time on a development machine, and `CORDON_TEST_SLOW` times as much on a slow one.
+///
+/// What waits for a condition or for the end of a program stretches its time by itself.
+pub(crate) fn stretched(time: Duration) -> Duration {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    let factor = FACTOR.get_or_init(|| match std::env::var("CORDON_TEST_SLOW") {
+        Ok(text) => text.parse().expect("CORDON_TEST_SLOW is a whole number"),
+        Err(_) => 1,
+    });
+    time * *factor
+}
+
 /// Waits until the condition holds; fails with `what` when it never does.
 pub(crate) fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+    let within = stretched(within);
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < within, "not within {within:?}: {what}");

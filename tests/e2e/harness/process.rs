@@ -1,6 +1,6 @@
 //! Starting programs so that none outlives the tests, and reading what /proc says about them.
 
-use super::PATIENCE;
+use super::{PATIENCE, stretched};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -94,7 +94,7 @@ impl Process {
         let lines = self.lines();
         let start = Instant::now();
         loop {
-            match lines.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
+            match lines.recv_timeout(stretched(PATIENCE).saturating_sub(start.elapsed())) {
                 Ok(line) if line.contains(text) => return,
                 Ok(_) => {}
                 Err(error) => panic!("no line with `{text}` ({error}) in:\n{}", self.log()),
@@ -119,6 +119,7 @@ impl Process {
 
     /// Whether it and all that share its output have ended.
     pub(crate) fn silent(&self, within: Duration) -> bool {
+        let within = stretched(within);
         let lines = self.lines();
         let start = Instant::now();
         loop {
@@ -200,7 +201,7 @@ pub(crate) fn finish(child: Child, shown: &str) -> Ran {
     let pid = i32::try_from(child.id()).unwrap();
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
-    let Ok(out) = receiver.recv_timeout(PATIENCE * 2) else {
+    let Ok(out) = receiver.recv_timeout(stretched(PATIENCE * 2)) else {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         panic!("{shown} did not end");
     };

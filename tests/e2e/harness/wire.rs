@@ -1,5 +1,6 @@
 //! The executor's socket byte by byte, for what no client of ours would send.
 
+use super::stretched;
 use cordon_protocol::{
     Event, Hello, Refusal, Request,
     codec::{FrameError, encode_frame, read_frame},
@@ -17,8 +18,9 @@ impl Wire {
     /// Connects; waits at most half a minute for any answer.
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        let patience = Some(stretched(Duration::from_secs(30)));
+        stream.set_read_timeout(patience).unwrap();
+        stream.set_write_timeout(patience).unwrap();
         Self { stream }
     }
 

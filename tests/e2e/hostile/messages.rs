@@ -4,9 +4,9 @@ use super::*;
 use crate::harness::{
     PATIENCE,
     build::programs,
-    daemon::{NotifySocket, ensure_users, open_directory, write_configuration},
+    daemon::{NotifySocket, ensure_users, in_scope, open_directory, write_configuration},
     eventually, marker,
-    process::{self, Process, sandboxed},
+    process::{Process, sandboxed},
 };
 use cordon_executor::{
     monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, ToMonitor, ToServer},
@@ -133,7 +133,7 @@ fn the_normal_build_takes_no_link_from_its_environment() {
     let directory = open_directory();
     let file = write_configuration(directory.path(), "available", "");
     let notify = NotifySocket::bind(directory.path());
-    let mut command: Command = process::tied("/bin/sh".as_ref());
+    let mut command: Command = in_scope("/bin/sh".as_ref());
     command.args(["-c", "exec 3<&0 </dev/null; exec \"$0\" --config \"$1\""]);
     command.arg(&programs().executor).arg(file);
     command.env("CORDON_TEST_LINK", "3").env("NOTIFY_SOCKET", &notify.path);

@@ -8,10 +8,11 @@ mod messages;
 use crate::harness::{
     PATIENCE,
     build::fault_executor,
-    daemon::{NotifySocket, ensure_users, open_directory, write_configuration},
+    daemon::{NotifySocket, ensure_users, in_scope, open_directory, write_configuration},
     host,
     lab::{STRANGER, profiles},
-    process::{self, Process},
+    process::Process,
+    stretched,
 };
 use cordon_executor::{
     monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
@@ -60,7 +61,7 @@ impl Hostile {
         let file = write_configuration(directory.path(), "available", &profiles());
         let notify = NotifySocket::bind(directory.path());
         // The link arrives as standard input; the daemon finds it as descriptor 3.
-        let mut command = process::tied("/bin/sh".as_ref());
+        let mut command = in_scope("/bin/sh".as_ref());
         command.args(["-c", "exec 3<&0 </dev/null; exec \"$0\" --config \"$1\""]);
         command.arg(fault_executor()).arg(file);
         command.env("CORDON_TEST_LINK", "3").env("NOTIFY_SOCKET", &notify.path);
@@ -69,7 +70,7 @@ impl Hostile {
         let hostile = Self { link, process, directory };
         let start = Instant::now();
         while !notify.ready() {
-            assert!(start.elapsed() < PATIENCE, "never ready:\n{}", hostile.process.log());
+            assert!(start.elapsed() < stretched(PATIENCE), "never ready:\n{}", hostile.process.log());
             // It may want to know first whether somebody is there.
             assert!(hostile.receive().is_none(), "it sent something before any peer came");
         }
@@ -104,7 +105,7 @@ impl Hostile {
             if let Some(received) = self.receive() {
                 return received;
             }
-            assert!(start.elapsed() < PATIENCE, "no message:\n{}", self.process.log());
+            assert!(start.elapsed() < stretched(PATIENCE), "no message:\n{}", self.process.log());
         }
     }
 
