@@ -88,7 +88,7 @@ fn an_unknown_key_is_named_with_its_line() {
     let said = refused("landlok_abi_min = 3");
     assert_said(&said, &["unknown field `landlok_abi_min`", "line 5"]);
     let said = refused("[profiles.default]\nshell = '/bin/sh'\nreed = ['/usr']");
-    assert_said(&said, &["unknown field `reed`", "line 6"]);
+    assert_said(&said, &["unknown field `reed`", "line 7"]);
     let said = refused("[profiles.default.limits]\nmemmory = {default = '1M'}");
     assert_said(&said, &["unknown field `memmory`", "line 5"]);
 }

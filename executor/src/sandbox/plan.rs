@@ -3,7 +3,10 @@
 use super::root::Template;
 use crate::{config::Users, host::Host, profile::Profile};
 use cordon_protocol::NetworkMode;
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, recv, send},
+};
 use seccompiler::BpfProgram;
 use std::{
     os::fd::{AsRawFd, BorrowedFd},
@@ -94,7 +97,7 @@ impl Go {
 /// # Errors
 /// errno of send(2).
 pub fn nudge(end: BorrowedFd<'_>) -> nix::Result<()> {
-    send(end.as_raw_fd(), b".", MsgFlags::MSG_NOSIGNAL).map(drop)
+    send(end.as_raw_fd(), b".", MsgFlags::MSG_NOSIGNAL).map(drop).map_err(gone)
 }
 
 /// Waits for the other end's nudge.
@@ -105,11 +108,16 @@ pub fn await_nudge(end: BorrowedFd<'_>) -> nix::Result<()> {
     loop {
         match recv(end.as_raw_fd(), &mut [0], MsgFlags::empty()) {
             Ok(1) => return Ok(()),
-            Ok(_) => return Err(nix::errno::Errno::EPIPE),
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
+            Ok(_) => return Err(Errno::EPIPE),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(gone(errno)),
         }
     }
+}
+
+/// A peer that ended with something unread is told as another errno than one that did not; both have gone.
+fn gone(errno: Errno) -> Errno {
+    if errno == Errno::ECONNRESET { Errno::EPIPE } else { errno }
 }
 
 #[cfg(test)]
