@@ -84,13 +84,13 @@ fn a_file_that_is_not_there_is_named() {
 
 #[test]
 fn an_unknown_key_is_named_with_its_line() {
-    // Three lines stand before.
+    // Four lines stand before.
     let said = refused("landlok_abi_min = 3");
     assert_said(&said, &["unknown field `landlok_abi_min`", "line 5"]);
     let said = refused("[profiles.default]\nshell = '/bin/sh'\nreed = ['/usr']");
     assert_said(&said, &["unknown field `reed`", "line 7"]);
     let said = refused("[profiles.default.limits]\nmemmory = {default = '1M'}");
-    assert_said(&said, &["unknown field `memmory`", "line 5"]);
+    assert_said(&said, &["unknown field `memmory`", "line 6"]);
 }
 
 #[test]
