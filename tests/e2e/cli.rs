@@ -3,7 +3,9 @@
 use crate::harness::{
     PATIENCE,
     build::programs,
-    eventually, marker,
+    client::public_copy,
+    daemon::open_directory,
+    eventually, host, lab, marker,
     process::{self, sandboxed},
     shared,
 };
@@ -147,6 +149,46 @@ fn ps_lists_what_runs_and_kill_ends_it() {
         let again = cordon(&["kill", id]);
         assert!(again.status != 0 && !again.stderr.is_empty(), "{id}: {again:?}");
     }
+}
+
+#[test]
+fn another_user_s_commands_are_neither_listed_nor_ended() {
+    let directory = open_directory();
+    let program = public_copy(&programs().cordon, directory.path()).to_string_lossy().into_owned();
+    let marker = marker();
+    let mut client = shared().cordon(&["run", "-n", "-c", &format!("sleep {marker}; :")]).spawn().unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    let jobs: Vec<JobInfo> = serde_json::from_slice(&cordon(&["ps", "--json"]).stdout).unwrap();
+    let job = jobs.iter().find(|j| j.command.contains(&marker)).unwrap();
+    let as_stranger = |arguments: &[&str]| {
+        let group = host::gid_of("cordon");
+        let mut command = host::as_user(lab::STRANGER, lab::STRANGER, &[group], &program);
+        command.args(arguments).env("CORDON_SOCKET", &shared().socket);
+        process::run(command, &[])
+    };
+    let listed = as_stranger(&["ps"]);
+    assert!(listed.status == 0 && !listed.text().contains(&marker), "{listed:?}");
+    // As if there were none.
+    let (theirs, none) = (as_stranger(&["kill", &job.id]), as_stranger(&["kill", "ffffffffffffffff"]));
+    assert_eq!(theirs.status, 1, "{theirs:?}");
+    assert_eq!(theirs.stderr.replace(&job.id, "ID"), none.stderr.replace("ffffffffffffffff", "ID"));
+    assert!(!sandboxed(&marker).is_empty());
+    assert_eq!(cordon(&["kill", &job.id]).status, 0);
+    assert_eq!(client.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_hostile_command_line_does_not_steer_the_terminal_of_ps() {
+    let marker = marker();
+    let line = format!("sleep {marker}; : \u{1b}[2J\u{9b}31m\u{202e}\r\n");
+    let mut client = shared().cordon(&["run", "-n", "-c", &line]).spawn().unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    let text = cordon(&["ps"]).text();
+    let listed = text.lines().find(|l| l.contains(&marker)).unwrap_or_else(|| panic!("{text}"));
+    assert!(listed.contains("\\u{1b}[2J") && !listed.chars().any(char::is_control), "{listed:?}");
+    assert!(!text.contains(['\u{9b}', '\u{202e}', '\r']), "{text:?}");
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 #[test]
