@@ -61,7 +61,8 @@ fn strict_refuses_an_older_landlock_than_is_asked_for() {
     let directory = open_directory();
     let file = write_configuration(directory.path(), "strict", "landlock_abi_min = 99");
     let said = start_refused(&file).stderr;
-    assert!(said.contains("landlock") && said.contains("99"), "{said}");
+    let found = if host::landlock_abi() == 0 { "no Landlock" } else { "landlock_abi_min = 99" };
+    assert!(said.contains("landlock:") && said.contains(found), "{said}");
     // Where a lesser host will do, the same floor is no obstacle.
     Executor::start("landlock_abi_min = 99").assert_works();
 }
