@@ -10,11 +10,15 @@ use cordon_executor::{
     log,
     monitor::{self, Monitor, cgroup::Cgroups},
     steps,
-    sys::process::is_single_threaded,
+    sys::process::{self, is_single_threaded},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
-    sys::{prctl, signal::Signal},
+    sys::{
+        prctl,
+        signal::Signal,
+        stat::{Mode, umask},
+    },
     unistd::{Uid, getppid},
 };
 use std::{
@@ -37,14 +41,14 @@ Started as root, by systemd or `cordon up`.
   --steps        print the steps of a launch, each with its reason, and end
   --help, --version";
 
-enum Mode {
+enum Task {
     Serve,
     Probe,
     Steps,
 }
 
 fn main() -> ExitCode {
-    match run() {
+    match settle().and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log!("{error}");
@@ -53,15 +57,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Undoes what whoever started us may have handed down: an ignored SIGCHLD would leave nothing to wait for, a
+/// blocked signal would not arrive, a narrow umask would close the sandboxes' directories to their user.
+fn settle() -> Result<(), Box<dyn Error>> {
+    process::reset_signals()?;
+    // Of a socket or a log that nobody reads any more the call itself tells.
+    process::ignore(Signal::SIGPIPE)?;
+    umask(Mode::from_bits_truncate(0o022));
+    Ok(())
+}
+
 fn run() -> Result<(), Box<dyn Error>> {
     let mut config = PathBuf::from("/etc/cordon/executor.toml");
-    let mut mode = Mode::Serve;
+    let mut task = Task::Serve;
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--config") => config = arguments.next().ok_or("--config wants a file")?.into(),
-            Some("--probe") => mode = Mode::Probe,
-            Some("--steps") => mode = Mode::Steps,
+            Some("--probe") => task = Task::Probe,
+            Some("--steps") => task = Task::Steps,
             Some("--help") => {
                 return answer(USAGE);
             }
@@ -71,10 +85,10 @@ fn run() -> Result<(), Box<dyn Error>> {
             _ => return Err(format!("unknown argument {}\n{USAGE}", argument.display()).into()),
         }
     }
-    match mode {
-        Mode::Serve => serve(&config),
-        Mode::Probe => probe(&config),
-        Mode::Steps => {
+    match task {
+        Task::Serve => serve(&config),
+        Task::Probe => probe(&config),
+        Task::Steps => {
             let lines: Vec<_> = steps::all().iter().map(|(name, why)| format!("{name:20} {why}")).collect();
             answer(&lines.join("\n"))
         }
@@ -147,7 +161,7 @@ type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);
 fn server_half(config: &Config, host: &Host) -> Result<Half, Box<dyn Error>> {
     #[cfg(feature = "fault-injection")]
     if let Ok(number) = std::env::var("CORDON_TEST_LINK") {
-        return Ok((None, cordon_executor::sys::process::inherited(number.parse()?)?));
+        return Ok((None, process::inherited(number.parse()?)?));
     }
     let half = fork_server(config, &host.layers)?;
     Ok((Some(half.pidfd), half.link))

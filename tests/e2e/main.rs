@@ -19,5 +19,6 @@ mod layers;
 mod lesser;
 mod processes;
 mod report;
+mod starts;
 mod streams;
 mod up;
