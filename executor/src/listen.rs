@@ -1,13 +1,16 @@
 //! The listening socket: systemd's, or one of our own that only root and one group may connect to.
 
-use crate::sys::process::inherited;
+use crate::sys::{process::inherited, socket::refuse_descriptors};
 use nix::{
     sys::stat::{Mode, umask},
     unistd::{Gid, Uid, chown},
 };
 use std::{
     fs, io,
-    os::unix::net::{UnixListener, UnixStream},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     path::Path,
 };
 
@@ -34,13 +37,16 @@ pub enum ListenError {
 pub fn listen(path: &Path, group: u32) -> Result<UnixListener, ListenError> {
     let failed = |source| ListenError::Bind { path: path.display().to_string(), source };
     let given = sd_notify::listen_fds().map_err(failed)?.next();
-    match given {
-        Some(fd) => Ok(UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?)),
+    let listener = match given {
+        Some(fd) => UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?),
         None => bind(path, group).map_err(|error| match error {
             BindError::InUse => ListenError::InUse(path.display().to_string()),
             BindError::Failed(source) => failed(source),
-        }),
-    }
+        })?,
+    };
+    // Where the kernel cannot do that, a client can hold up the server half, though never the monitor.
+    refuse_descriptors(listener.as_fd());
+    Ok(listener)
 }
 
 enum BindError {

@@ -8,7 +8,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{self, Monitor, cgroup::Cgroups},
+    monitor::{self, ConnectionCaps, Monitor, cgroup::Cgroups},
     steps,
     sys::process::{self, is_single_threaded},
 };
@@ -124,6 +124,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
+    let caps = connection_caps()?;
     let _lock = lock_state(&config.state_dir)?;
     let cgroups = Cgroups::establish(&config.state_dir);
     let host = Arc::new(Host::probe(&config, &cgroups));
@@ -131,7 +132,6 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }
-    raise_open_files()?;
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }
@@ -139,7 +139,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let plans = monitor::prepare_plans(&config, &host)?;
     let listener = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
-    let mut monitor = Monitor::new(plans, cgroups, listener, link, server, &config.state_dir)?;
+    let mut monitor = Monitor::new(plans, cgroups, listener, link, server, caps, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }
@@ -154,6 +154,19 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let _ = fs::remove_file(&config.socket);
     Ok(served?)
+}
+
+/// How many connections there is room for in the open files that this process may have.
+fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
+    let files = raise_open_files()?;
+    let wanted = ConnectionCaps::FILES_WANTED;
+    let raise = format!("raise the hard limit of open files to {wanted} (systemd: LimitNOFILE={wanted})");
+    let caps = ConnectionCaps::for_open_files(files);
+    let caps = caps.ok_or_else(|| format!("{files} open files are too few to serve anybody; {raise}"))?;
+    if files < wanted {
+        log!("warning: {files} open files leave room for fewer connections than usual; {raise}");
+    }
+    Ok(caps)
 }
 
 type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);

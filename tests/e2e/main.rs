@@ -17,6 +17,7 @@ mod gateway;
 mod hostile;
 mod layers;
 mod lesser;
+mod pressure;
 mod processes;
 mod report;
 mod starts;

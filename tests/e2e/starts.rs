@@ -1,13 +1,13 @@
 //! Executors started by something that has left its mark on them: they are as any other, or say why not.
 
 use crate::harness::{
-    Executor, daemon,
+    Executor, PATIENCE, daemon,
     daemon::{open_directory, write_configuration},
-    process,
+    eventually, process,
 };
 use cordon_protocol::NamespaceName;
 use nix::sys::signal::Signal;
-use std::process::Command;
+use std::{os::unix::net::UnixStream, process::Command};
 
 /// Runs these lines of Python first; then the process becomes the executor.
 fn started_after(lines: &str) -> (Command, tempfile::TempDir) {
@@ -43,6 +43,22 @@ fn ignored_and_blocked_signals_take_no_layer_away() {
 fn a_narrow_umask_closes_no_directory_of_a_sandbox() {
     let executor = executor_after("os.umask(0o777)");
     assert_eq!(executor.inside("touch ~/x /tmp/x && ls /etc/hostname && umask"), "/etc/hostname\n0022\n");
+}
+
+#[test]
+fn too_few_open_files_are_refused_by_name_and_few_are_enough_for_few() {
+    let (command, _directory) = started_after("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))");
+    let ran = process::run(command, &[]);
+    assert!(
+        ran.status == 1 && ran.stderr.contains("64 open files") && ran.stderr.contains("LimitNOFILE="),
+        "{ran:?}"
+    );
+    // More who connect than there are descriptors for: some are turned away, nothing ends.
+    let executor = executor_after("resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))");
+    let many: Vec<_> = (0..600).filter_map(|_| UnixStream::connect(&executor.socket).ok()).collect();
+    assert!(many.len() > 200, "{}", many.len());
+    drop(many);
+    eventually("it serves again", PATIENCE, || executor.run(&["--", "true"]).status == 0);
 }
 
 #[test]

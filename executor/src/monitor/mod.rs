@@ -4,6 +4,7 @@
 //! ending and reaping. Two parts have their place here and come later: a pool of waiting sandboxes and the
 //! audit.
 
+mod accept;
 pub mod cgroup;
 mod end;
 mod hear;
@@ -17,6 +18,8 @@ mod policy;
 mod requests;
 mod sample;
 
+pub use peers::ConnectionCaps;
+
 use crate::{
     config::{Config, Require},
     host::Host,
@@ -26,6 +29,7 @@ use crate::{
         scm,
     },
 };
+use accept::Door;
 use cgroup::Cgroups;
 use cordon_protocol::{CgroupMode, EndedBy, limits};
 use job::{Job, Progress, Stage};
@@ -46,7 +50,7 @@ use nix::{
     unistd::{Pid, pipe2},
 };
 use outbox::Outbox;
-use peers::{Connections, Peer};
+use peers::Connections;
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -87,7 +91,7 @@ pub enum MonitorError {
 pub struct Monitor {
     plans: BTreeMap<String, Arc<Plan>>,
     resources: Resources,
-    listener: Option<UnixListener>,
+    door: Option<Door>,
     link: OwnedFd,
     outbox: Outbox,
     signals: SignalFd,
@@ -104,6 +108,8 @@ pub struct Monitor {
 
 /// Below the state directory: commands' files on a host without namespaces.
 const STORAGE: &str = "work";
+/// Messages of the server that are taken in one round; each may be a launch.
+const MESSAGES: usize = 16;
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -161,6 +167,7 @@ impl Monitor {
         listener: UnixListener,
         link: OwnedFd,
         server: Option<OwnedFd>,
+        caps: ConnectionCaps,
         state_dir: &Path,
     ) -> Result<Self, MonitorError> {
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
@@ -184,12 +191,12 @@ impl Monitor {
                 storage: state_dir.join(STORAGE),
                 pid_namespace: File::open("/proc/self/ns/pid").map_err(system("pid namespace"))?,
             },
-            listener: Some(listener),
+            door: Some(Door::new(listener)),
             link,
             outbox: Outbox::default(),
             signals: SignalFd::with_flags(&mask, flags).map_err(errno("signalfd"))?,
             server,
-            connections: Connections::new(),
+            connections: Connections::new(caps),
             jobs: BTreeMap::new(),
             next_job: first_job().map_err(system("/dev/urandom"))?,
             stopping: None,
@@ -245,7 +252,8 @@ impl Monitor {
     /// Waits for a descriptor or the next deadline.
     fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
-        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let opens = self.door.as_ref().and_then(Door::opens);
+        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping).chain(opens);
         let mut timeout = match deadlines.min() {
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
@@ -259,7 +267,8 @@ impl Monitor {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.as_fd(), link_events),
         ];
-        let own = [self.listener.as_ref().map(AsFd::as_fd), self.server.as_ref().map(AsFd::as_fd)];
+        let door = self.door.as_ref().filter(|_| !self.outbox.is_long()).and_then(Door::watched);
+        let own = [door, self.server.as_ref().map(AsFd::as_fd)];
         let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
@@ -305,7 +314,7 @@ impl Monitor {
             if self.stopping.is_none() {
                 crate::log!("ending: no more commands are taken, {} are running", self.jobs.len());
                 self.stopping = Some(Instant::now() + limits::SHUTDOWN_GRACE);
-                self.listener = None;
+                self.door = None;
                 self.outbox.push(&ToServer::Drain, Vec::new());
             }
         }
@@ -320,10 +329,11 @@ impl Monitor {
         }
     }
 
-    /// Takes in what the server says.
+    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
+    /// monitor from its deadlines.
     fn take_messages(&mut self) -> Result<(), MonitorError> {
         let mut buffer = [0; MESSAGE_LEN + 1];
-        loop {
+        for _ in 0..MESSAGES {
             match scm::receive_now(self.link.as_fd(), &mut buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
                 Err(errno) => return Err(MonitorError::System("link", errno.into())),
@@ -332,21 +342,7 @@ impl Monitor {
                 Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
             }
         }
-    }
-
-    /// Accepts who has connected, numbers the connection and hands it to the server.
-    fn accept(&mut self) {
-        while let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) {
-            let socket = OwnedFd::from(stream);
-            let Ok(peer) = Peer::of(&socket) else { continue };
-            let profiles = self.plans.values().enumerate().take(64).fold(0, |bits, (i, plan)| {
-                bits | u64::from(plan.profile.allows(peer.uid, &peer.groups)) << i
-            });
-            let uid = peer.uid;
-            if let Some(connection) = self.connections.admit(&socket, peer) {
-                self.outbox.push(&ToServer::Connection { connection, uid, profiles }, vec![socket]);
-            }
-        }
+        Ok(())
     }
 
     /// Looks after one sandbox: what it says, its deadlines, its end.
