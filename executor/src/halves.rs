@@ -81,8 +81,12 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
     seccomp::apply(&filter).map_err(filter_failed)
 }
 
-/// A connection and its pipes are four descriptors; the soft limit is often 1,024.
-pub fn raise_open_files() -> Result<(), Errno> {
+/// Raises the soft limit of open files, often 1,024, to the hard one, which is returned.
+///
+/// # Errors
+/// errno of getrlimit(2) or setrlimit(2).
+pub fn raise_open_files() -> Result<u64, Errno> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    Ok(hard)
 }

@@ -1,14 +1,17 @@
 //! The listening socket: systemd's, or one of our own that only root and one group may connect to.
 
-use crate::sys::process::inherited;
+use crate::sys::{process::inherited, socket::refuse_descriptors};
 use nix::{
     sys::stat::{Mode, umask},
     unistd::{Gid, Uid, chown},
 };
 use std::{
     fs, io,
-    os::unix::net::{UnixListener, UnixStream},
-    path::Path,
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
 };
 
 /// Why there is no socket.
@@ -27,20 +30,38 @@ pub enum ListenError {
     },
 }
 
+/// Takes a socket's file away again, whichever way the executor ends; systemd's own stays.
+#[derive(Debug)]
+pub struct BoundFile(Option<PathBuf>);
+
+impl Drop for BoundFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 /// systemd's first descriptor when there is one (sd_listen_fds(3)), else a socket bound at `path`.
 ///
 /// # Errors
 /// As [`ListenError`] says.
-pub fn listen(path: &Path, group: u32) -> Result<UnixListener, ListenError> {
+pub fn listen(path: &Path, group: u32) -> Result<(UnixListener, BoundFile), ListenError> {
     let failed = |source| ListenError::Bind { path: path.display().to_string(), source };
     let given = sd_notify::listen_fds().map_err(failed)?.next();
-    match given {
-        Some(fd) => Ok(UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?)),
-        None => bind(path, group).map_err(|error| match error {
-            BindError::InUse => ListenError::InUse(path.display().to_string()),
-            BindError::Failed(source) => failed(source),
-        }),
-    }
+    let (listener, bound) = match given {
+        Some(fd) => (UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?), None),
+        None => {
+            let bound = bind(path, group).map_err(|error| match error {
+                BindError::InUse => ListenError::InUse(path.display().to_string()),
+                BindError::Failed(source) => failed(source),
+            });
+            (bound?, Some(path.to_owned()))
+        }
+    };
+    // Where the kernel cannot do that, a client can hold up the server half, though never the monitor.
+    refuse_descriptors(listener.as_fd());
+    Ok((listener, BoundFile(bound)))
 }
 
 enum BindError {

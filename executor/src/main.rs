@@ -8,15 +8,16 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Audit, Monitor, Plans, cgroup::Cgroups},
+    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, cgroup::Cgroups},
     steps,
-    sys::process::{ignore, is_single_threaded, set_nice, stop_ignoring},
+    sys::process::{self, is_single_threaded, set_nice},
 };
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::{
         prctl,
         signal::{SigSet, Signal},
+        stat::{Mode, umask},
     },
     unistd::{Uid, getppid},
 };
@@ -46,14 +47,14 @@ Started as root, by systemd or `cordon up`.
 /// Nice value of monitor and server.
 const SUPERVISOR_NICE: i32 = -10;
 
-enum Mode {
+enum Task {
     Serve,
     Probe,
     Steps,
 }
 
 fn main() -> ExitCode {
-    match run() {
+    match settle().and_then(|()| run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log!("{error}");
@@ -62,17 +63,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Undoes what whoever started us may have handed down: an ignored SIGCHLD would leave nothing to wait for, a
+/// blocked signal would not arrive, a narrow umask would close the sandboxes' directories to their user.
+fn settle() -> Result<(), Box<dyn Error>> {
+    process::reset_signals()?;
+    // Of a socket or a log that nobody reads any more the call itself tells.
+    process::ignore(Signal::SIGPIPE)?;
+    umask(Mode::from_bits_truncate(0o022));
+    Ok(())
+}
+
 fn run() -> Result<(), Box<dyn Error>> {
-    // Ignored, as whoever started this may have left it, the kernel keeps nobody's exit status (wait(2)).
-    stop_ignoring(Signal::SIGCHLD)?;
     let mut named: Option<PathBuf> = None;
-    let mut mode = Mode::Serve;
+    let mut task = Task::Serve;
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--config") => named = Some(arguments.next().ok_or("--config wants a file")?.into()),
-            Some("--probe") => mode = Mode::Probe,
-            Some("--steps") => mode = Mode::Steps,
+            Some("--probe") => task = Task::Probe,
+            Some("--steps") => task = Task::Steps,
             Some("--help") => {
                 return answer(USAGE);
             }
@@ -82,10 +91,10 @@ fn run() -> Result<(), Box<dyn Error>> {
             _ => return Err(format!("unknown argument {}\n{USAGE}", argument.display()).into()),
         }
     }
-    match mode {
-        Mode::Serve => serve(&named.unwrap_or_else(|| CONFIGURATION.into())),
-        Mode::Probe => probe(named),
-        Mode::Steps => {
+    match task {
+        Task::Serve => serve(&named.unwrap_or_else(|| CONFIGURATION.into())),
+        Task::Probe => probe(named),
+        Task::Steps => {
             let lines: Vec<_> = steps::all().iter().map(|(name, why)| format!("{name:20} {why}")).collect();
             answer(&lines.join("\n"))
         }
@@ -125,25 +134,25 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
+    let caps = connection_caps()?;
     let _lock = lock_state(&config.state_dir)?;
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;
     let cgroups = Cgroups::establish(&config.state_dir);
-    let served = serve_in(&config, &cgroups);
+    let served = serve_in(&config, &cgroups, caps);
     cgroups.close();
     served
 }
 
 /// Serves within these cgroups, which stay the caller's to remove.
-fn serve_in(config: &Config, cgroups: &Cgroups) -> Result<(), Box<dyn Error>> {
+fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<(), Box<dyn Error>> {
     let host = Arc::new(Host::probe(config, cgroups));
     host.check(config.require)?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }
-    raise_open_files()?;
     // A limit on the size of files is an error of the write that meets it, not the end of the monitor.
-    ignore(Signal::SIGXFSZ)?;
+    process::ignore(Signal::SIGXFSZ)?;
     // Both halves must get their turn while commands keep every processor busy.
     if set_nice(SUPERVISOR_NICE).is_err() {
         log!("warning: priority: CAP_SYS_NICE is missing: busy commands can delay their own end");
@@ -153,11 +162,12 @@ fn serve_in(config: &Config, cgroups: &Cgroups) -> Result<(), Box<dyn Error>> {
     }
     let (server, link) = server_half(config, &host)?;
     let plans = Plans::prepare(config, &host)?;
-    let listener = listen(&config.socket, config.users.group)?;
+    let (listener, _bound) = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
-    let mut monitor = Monitor::new(plans, audit, cgroups.clone(), listener, link, server, &config.state_dir)?;
+    let parts = Parts { plans, audit, cgroups: cgroups.clone(), listener, link, server, caps };
+    let mut monitor = Monitor::new(parts, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;
     }
@@ -170,8 +180,20 @@ fn serve_in(config: &Config, cgroups: &Cgroups) -> Result<(), Box<dyn Error>> {
     sd_notify::notify(&[sd_notify::NotifyState::Ready])?;
     let served = monitor.run();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    let _ = fs::remove_file(&config.socket);
     Ok(served?)
+}
+
+/// How many connections there is room for in the open files that this process may have.
+fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
+    let files = raise_open_files()?;
+    let wanted = ConnectionCaps::FILES_WANTED;
+    let raise = format!("raise the hard limit of open files to {wanted} (systemd: LimitNOFILE={wanted})");
+    let caps = ConnectionCaps::for_open_files(files);
+    let caps = caps.ok_or_else(|| format!("{files} open files are too few to serve anybody; {raise}"))?;
+    if files < wanted {
+        log!("warning: {files} open files leave room for fewer connections than usual; {raise}");
+    }
+    Ok(caps)
 }
 
 type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);
@@ -179,7 +201,7 @@ type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);
 fn server_half(config: &Config, host: &Host) -> Result<Half, Box<dyn Error>> {
     #[cfg(feature = "fault-injection")]
     if let Ok(number) = std::env::var("CORDON_TEST_LINK") {
-        return Ok((None, cordon_executor::sys::process::inherited(number.parse()?)?));
+        return Ok((None, process::inherited(number.parse()?)?));
     }
     let half = fork_server(config, &host.layers)?;
     Ok((Some(half.pidfd), half.link))

@@ -91,6 +91,9 @@ pub(super) enum Progress {
 /// How often the deletion of a command's files is tried again; a process of its own uid may have ended it.
 const CLEANINGS: u32 = 10;
 
+/// Messages that are taken from a process at a time: more than an honest one ever sends.
+const MESSAGES: usize = 8;
+
 impl Job {
     /// A job from a finished launch for `owner` (its number, connection and the peer's uid), and the server's ends of its
     /// pipes.
@@ -168,7 +171,7 @@ impl Job {
 
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.
     pub(super) fn listen(&mut self) -> Progress {
-        while self.listen_to_init() {}
+        (0..MESSAGES).all(|_| self.listen_to_init());
         let progress = self.hear_command();
         if self.stage == Stage::Launching && self.init_ready && self.command_ready && self.failure.is_none() {
             self.tell_to_go();
@@ -179,10 +182,10 @@ impl Job {
         progress
     }
 
-    /// Takes in every message of the command's process.
+    /// Takes in the messages of the command's process.
     pub(super) fn hear_command(&mut self) -> Progress {
         let mut progress = Progress::Nothing;
-        while let Some(heard) = self.listen_to_command() {
+        for heard in (0..MESSAGES).map_while(|_| self.listen_to_command()) {
             if matches!(heard, Progress::Executed) {
                 progress = heard;
             }
@@ -239,9 +242,9 @@ impl Job {
     }
 
     /// Records the first failure. One that only says that the other process has gone gives way to what
-    /// that process says.
+    /// that process says; one that comes after the command was told to end says nothing of the cause.
     pub(super) fn fail(&mut self, report: Report) {
-        if self.failure.as_ref().is_none_or(Report::is_consequence) {
+        if self.cause.is_none() && self.failure.as_ref().is_none_or(Report::is_consequence) {
             self.failure = Some(report);
         }
     }

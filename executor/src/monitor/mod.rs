@@ -3,6 +3,7 @@
 //! It owns what needs root: the listening socket, peers, policy, cgroups, namespaces, the clones, deadlines,
 //! ending, reaping and the audit. A pool of waiting sandboxes has its place here and comes later.
 
+mod accept;
 mod audit;
 pub mod cgroup;
 mod end;
@@ -18,6 +19,8 @@ mod policy;
 mod requests;
 mod sample;
 
+pub use peers::ConnectionCaps;
+
 use crate::{
     sandbox::{seccomp, steps::Fault},
     sys::{
@@ -25,6 +28,7 @@ use crate::{
         scm,
     },
 };
+use accept::Door;
 pub use audit::Audit;
 use cgroup::Cgroups;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
@@ -44,7 +48,7 @@ use nix::{
     unistd::{Pid, pipe2},
 };
 use outbox::Outbox;
-use peers::{Connections, Peer};
+use peers::Connections;
 pub use plans::Plans;
 use std::{
     collections::BTreeMap,
@@ -80,13 +84,32 @@ pub enum MonitorError {
     ServerGone,
 }
 
+/// What a monitor is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The profiles, with their prepared roots.
+    pub plans: Plans,
+    /// The audit trail.
+    pub audit: Audit,
+    /// The subtree for the leaves.
+    pub cgroups: Cgroups,
+    /// Where peers connect.
+    pub listener: UnixListener,
+    /// To the server half.
+    pub link: OwnedFd,
+    /// Names the server half's process; none when a test plays it.
+    pub server: Option<OwnedFd>,
+    /// How many connections there is room for.
+    pub caps: ConnectionCaps,
+}
+
 /// The running root half.
 #[derive(Debug)]
 pub struct Monitor {
     plans: Plans,
     audit: Audit,
     resources: Resources,
-    listener: Option<UnixListener>,
+    door: Option<Door>,
     link: OwnedFd,
     outbox: Outbox,
     signals: SignalFd,
@@ -103,25 +126,18 @@ pub struct Monitor {
 
 /// Below the state directory: commands' files on a host without namespaces.
 const STORAGE: &str = "work";
-/// Messages or connections taken in at a stretch: a flood of either must not keep deadlines waiting.
-const TURN: usize = 64;
+/// Messages of the server that are taken in one round; each may be a launch.
+const MESSAGES: usize = 16;
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Monitor {
-    /// A monitor that speaks to the server over `link`; `server` names that process.
+    /// A monitor of these parts, which keeps what it must in `state_dir`.
     ///
     /// # Errors
     /// A call that failed.
-    pub fn new(
-        plans: Plans,
-        audit: Audit,
-        cgroups: Cgroups,
-        listener: UnixListener,
-        link: OwnedFd,
-        server: Option<OwnedFd>,
-        state_dir: &Path,
-    ) -> Result<Self, MonitorError> {
+    pub fn new(parts: Parts, state_dir: &Path) -> Result<Self, MonitorError> {
+        let Parts { plans, audit, cgroups, listener, link, server, caps } = parts;
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
@@ -144,12 +160,12 @@ impl Monitor {
                 storage: state_dir.join(STORAGE),
                 pid_namespace: File::open("/proc/self/ns/pid").map_err(system("pid namespace"))?,
             },
-            listener: Some(listener),
+            door: Some(Door::new(listener)),
             link,
             outbox: Outbox::default(),
             signals: SignalFd::with_flags(&mask, flags).map_err(errno("signalfd"))?,
             server,
-            connections: Connections::new(),
+            connections: Connections::new(caps),
             jobs: BTreeMap::new(),
             next_job: first_job().map_err(system("/dev/urandom"))?,
             stopping: None,
@@ -206,7 +222,8 @@ impl Monitor {
     /// Waits for a descriptor or the next deadline.
     fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
-        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let opens = self.door.as_ref().and_then(Door::opens);
+        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping).chain(opens);
         let deadlines = deadlines.chain(self.plans.refresh_due());
         let mut timeout = match deadlines.min() {
             Some(at) => round_up(at.saturating_duration_since(now)),
@@ -221,9 +238,9 @@ impl Monitor {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.as_fd(), link_events),
         ];
-        let own = [self.listener.as_ref().map(AsFd::as_fd), self.server.as_ref().map(AsFd::as_fd)];
-        let own = own.into_iter().flatten().chain(self.plans.watched());
-        let watched = own.chain(self.jobs.values().flat_map(Job::watched));
+        let door = self.door.as_ref().filter(|_| !self.outbox.is_long()).and_then(Door::watched);
+        let own = [door, self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
+        let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(now),
@@ -268,7 +285,7 @@ impl Monitor {
             if self.stopping.is_none() {
                 crate::log!("ending: no more commands are taken, {} are running", self.jobs.len());
                 self.stopping = Some(Instant::now() + limits::SHUTDOWN_GRACE);
-                self.listener = None;
+                self.door = None;
                 self.outbox.push(&ToServer::Drain, Vec::new());
             }
         }
@@ -286,10 +303,11 @@ impl Monitor {
         }
     }
 
-    /// Takes in what the server says.
+    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
+    /// monitor from its deadlines.
     fn take_messages(&mut self) -> Result<(), MonitorError> {
         let mut buffer = [0; MESSAGE_LEN + 1];
-        for _ in 0..TURN {
+        for _ in 0..MESSAGES {
             match scm::receive_now(self.link.as_fd(), &mut buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
                 Err(errno) => return Err(MonitorError::System("link", errno.into())),
@@ -299,22 +317,6 @@ impl Monitor {
             }
         }
         Ok(())
-    }
-
-    /// Accepts who has connected, numbers the connection and hands it to the server.
-    fn accept(&mut self) {
-        for _ in 0..TURN {
-            let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { return };
-            let socket = OwnedFd::from(stream);
-            let Ok(peer) = Peer::of(&socket) else { continue };
-            let profiles = self.plans.all().enumerate().take(64).fold(0, |bits, (i, plan)| {
-                bits | u64::from(plan.profile.allows(peer.uid, &peer.groups)) << i
-            });
-            let uid = peer.uid;
-            if let Some(connection) = self.connections.admit(&socket, peer) {
-                self.outbox.push(&ToServer::Connection { connection, uid, profiles }, vec![socket]);
-            }
-        }
     }
 
     /// Looks after one sandbox: what it says, its deadlines, its end.

@@ -11,6 +11,9 @@ use std::{
 /// A server that leaves so many messages unread has stopped working.
 const MESSAGES_MAX: usize = 16_384;
 
+/// With so many waiting, those who connect wait in the listening socket's own queue.
+const LONG: usize = 64;
+
 /// Messages in order, each with its descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -26,6 +29,11 @@ impl Outbox {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether so much waits that nothing should be added that can wait elsewhere.
+    pub(super) fn is_long(&self) -> bool {
+        self.waiting.len() > LONG
     }
 
     /// Sends what there is room for. The link must not block.

@@ -1,14 +1,18 @@
 //! Who is connected: credentials from the kernel, a number for each connection, a cap for each peer.
 
-use crate::{config::OVERFLOW_UID, monitor::link::ConnectionId, sys::socket::peer_groups};
-use cordon_protocol::{Event, Refusal, RefusalCode, codec::encode_frame, limits};
+use crate::{
+    config::OVERFLOW_UID,
+    monitor::link::{ConnectionId, ConnectionRefusal},
+    sys::socket::peer_groups,
+};
+use cordon_protocol::limits;
 use nix::{
     errno::Errno,
-    sys::socket::{MsgFlags, getsockopt, send, sockopt::PeerCredentials},
+    sys::socket::{getsockopt, sockopt::PeerCredentials},
 };
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
 };
 
 /// A process that has connected, as the kernel says.
@@ -54,43 +58,63 @@ pub(super) struct Connection {
     pub(super) stage: Stage,
 }
 
+/// Open files that each half needs beside those of connections.
+const OTHER_FILES: u64 = 64;
+/// Open files of a connection in the server half: its socket and the pipes of its command.
+const FILES_EACH: u64 = 4;
+/// With fewer connections than this there is no use in starting.
+const LEAST_TOTAL: u64 = 64;
+
+/// How many connections may be open at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionCaps {
+    per_peer: usize,
+    total: usize,
+}
+
+impl ConnectionCaps {
+    /// Open files with which nothing but the protocol's own caps holds.
+    pub const FILES_WANTED: u64 = OTHER_FILES + FILES_EACH * limits::CONNECTIONS_TOTAL as u64;
+
+    /// The caps of a process that may have so many files open; none when it can do nothing with so few. A
+    /// server half without a descriptor for a connection could only end.
+    pub fn for_open_files(files: u64) -> Option<Self> {
+        let total = files.saturating_sub(OTHER_FILES) / FILES_EACH;
+        let total =
+            usize::try_from(total).ok().filter(|_| total >= LEAST_TOTAL)?.min(limits::CONNECTIONS_TOTAL);
+        // No peer can take all of them.
+        Some(Self { per_peer: limits::CONNECTIONS_PER_PEER.min(total / 2), total })
+    }
+}
+
 /// The connections, by number.
 #[derive(Debug)]
 pub(super) struct Connections {
+    caps: ConnectionCaps,
     next: ConnectionId,
     open: HashMap<ConnectionId, Connection>,
-    busy: Vec<u8>,
 }
 
 impl Connections {
     /// None yet.
-    pub(super) fn new() -> Self {
-        let refusal = Refusal {
-            code: RefusalCode::Busy,
-            message: format!(
-                "this peer has {} connections open, or all peers {}",
-                limits::CONNECTIONS_PER_PEER,
-                limits::CONNECTIONS_TOTAL
-            ),
-            hint: Some("close some and try again".to_owned()),
-        };
-        // Encoded once: the root half writes this constant and nothing else to a client.
-        let busy = encode_frame(&Event::Refused(refusal), limits::EVENT_FRAME_MAX).unwrap_or_default();
-        Self { next: 1, open: HashMap::new(), busy }
+    pub(super) fn new(caps: ConnectionCaps) -> Self {
+        Self { caps, next: 1, open: HashMap::new() }
     }
 
-    /// Gives a connection its number; none, with a refusal sent, when the peer has too many.
-    pub(super) fn admit(&mut self, socket: &OwnedFd, peer: Peer) -> Option<ConnectionId> {
+    /// Gives a connection its number.
+    ///
+    /// # Errors
+    /// Busy when the peer, or all together, have as many as they may.
+    pub(super) fn admit(&mut self, peer: Peer) -> Result<ConnectionId, ConnectionRefusal> {
+        let ConnectionCaps { per_peer, total } = self.caps;
         let of_peer = self.open.values().filter(|c| c.peer.uid == peer.uid).count();
-        if of_peer >= limits::CONNECTIONS_PER_PEER || self.open.len() >= limits::CONNECTIONS_TOTAL {
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            let _ = send(socket.as_raw_fd(), &self.busy, flags);
-            return None;
+        if of_peer >= per_peer || self.open.len() >= total {
+            return Err(ConnectionRefusal::Busy { per_peer: per_peer as u64, total: total as u64 });
         }
         let number = self.next;
         self.next += 1;
         self.open.insert(number, Connection { peer, stage: Stage::Open });
-        Some(number)
+        Ok(number)
     }
 
     /// A connection by number.
@@ -116,8 +140,26 @@ impl Connections {
     }
 }
 
-impl Default for Connections {
-    fn default() -> Self {
-        Self::new()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_open_files_mean_few_connections_and_too_few_none() {
+        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total));
+        assert_eq!(caps(u64::MAX), Some((512, 2048)));
+        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048)));
+        assert_eq!(caps(1024), Some((120, 240)));
+        assert_eq!(caps(319), None);
+        assert_eq!(caps(0), None);
+    }
+
+    #[test]
+    fn a_peer_has_its_share_and_no_more() {
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3 });
+        let mut admit = |uid| connections.admit(Peer { uid, groups: Vec::new() });
+        assert_eq!((admit(1), admit(1)), (Ok(1), Ok(2)));
+        let busy = Err(ConnectionRefusal::Busy { per_peer: 2, total: 3 });
+        assert_eq!((admit(1), admit(2), admit(3)), (busy, Ok(3), busy));
     }
 }

@@ -94,9 +94,11 @@ impl Report {
         }
     }
 
-    /// Whether it fails only because the process at the other end of a pair has.
+    /// Whether it fails only because the process at the other end of a pair has: before it read what was
+    /// sent (`ECONNRESET`, unix(7)) or after.
     pub fn is_consequence(&self) -> bool {
-        matches!(self, Self::Failed { errno, .. } if *errno == Errno::EPIPE as i32)
+        let consequences = [Errno::EPIPE, Errno::ECONNRESET].map(|errno| errno as i32);
+        matches!(self, Self::Failed { errno, .. } if consequences.contains(errno))
     }
 
     /// A failure whose process could not say anything.

@@ -6,16 +6,24 @@ use super::{
     frames::Frames,
     job,
     jobs::parse_id,
-    refusal::{bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out},
+    queue::Place,
+    refusal::{
+        bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out, turned_away,
+    },
     socket::Socket,
 };
-use crate::monitor::link::{ConnectionId, ToMonitor};
+use crate::monitor::link::{ConnectionId, ConnectionRefusal, ToMonitor};
 use cordon_protocol::{
     Event, Refusal, RefusalCode, Request,
     codec::{FrameError, decode_payload, encode_frame},
     limits,
 };
-use std::{future::Future, os::fd::OwnedFd, rc::Rc};
+use nix::sys::socket::{MsgFlags, send};
+use std::{
+    future::Future,
+    os::fd::{AsRawFd, OwnedFd},
+    rc::Rc,
+};
 use tokio::{
     sync::mpsc::UnboundedReceiver,
     time::{Instant, timeout_at},
@@ -47,10 +55,17 @@ pub(super) async fn serve(
     server.send(ToMonitor::Closed(peer.connection)).await;
 }
 
+/// Tells a client that it is not served. What does not fit into an unused socket is not waited for.
+pub(super) fn turn_away(socket: &OwnedFd, refusal: ConnectionRefusal) {
+    let frame = last_frame(&Event::Refused(turned_away(refusal)));
+    let _ = send(socket.as_raw_fd(), &frame, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+}
+
 async fn converse(server: &Server, peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
     let mut frames = Frames::new(limits::REQUEST_FRAME_MAX);
+    let mut place = None;
     let answer = match opening(&socket, &mut frames).await {
-        Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request).await,
+        Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request, &mut place).await,
         Ok(None) => return,
         Err(refusal) => Err(refusal),
     };
@@ -59,7 +74,10 @@ async fn converse(server: &Server, peer: Peer, socket: Socket, mailbox: Unbounde
         Ok(None) => return,
         Err(refusal) => Event::Refused(refusal),
     };
-    socket.finish(&last_frame(&event)).await;
+    let frame = last_frame(&event);
+    drop(event);
+    // A report may be large: a peer that does not read its reports gets no further ones.
+    socket.finish(frame, place).await;
 }
 
 /// The last event's bytes; where it is too large to be sent, a refusal that says so.
@@ -120,11 +138,12 @@ async fn answer(
     frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: Request,
+    place: &mut Option<Place>,
 ) -> Result<Option<Event>, Refusal> {
     match request {
         Request::Hello(_) | Request::Stdin(_) | Request::StdinEnd => Err(out_of_order(&request, "a request")),
         _ if server.is_draining() => Err(shutting_down()),
-        Request::Run(run) => job::run(server, peer, socket, frames, mailbox, *run).await,
+        Request::Run(run) => job::run(server, peer, socket, frames, mailbox, *run, place).await,
         Request::Ps => Ok(Some(Event::Jobs(server.jobs.of(peer.uid)))),
         Request::Kill { id } => kill(server, peer, &mut mailbox, id).await.map(Some),
         Request::Profiles => {

@@ -71,7 +71,8 @@ impl Run<'_> {
     }
 }
 
-/// Runs a command and gives the last event: the report. None when the client left before the launch.
+/// Runs a command and gives the last event: the report. None when the client left before the launch. The
+/// command's place in the queue is left in `kept`, to be given back when the client has its report.
 pub(super) async fn run(
     server: &Server,
     peer: Peer,
@@ -79,12 +80,14 @@ pub(super) async fn run(
     mut frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: RunRequest,
+    kept: &mut Option<Place>,
 ) -> Result<Option<Event>, Refusal> {
     let checked = check(request, &server.config, peer.profiles)?;
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
-    let Some(place) = wait_for_place(server, peer, socket, &checked).await? else {
+    *kept = wait_for_place(server, peer, socket, &checked).await?;
+    if kept.is_none() {
         return Ok(None);
-    };
+    }
     let launched = launch(server, peer, &mut mailbox, &listed, &checked).await?;
     frames.set_limit(INPUT_FRAME_MAX);
     let run = Run {
@@ -98,8 +101,7 @@ pub(super) async fn run(
     let job = launched.job;
     let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, &checked).await;
     server.send(ToMonitor::Drained(peer.connection)).await;
-    // The command is over; how long its client takes to read the report holds up nobody.
-    drop((place, listed));
+    drop(listed);
     if let Some(refusal) = run.violation.into_inner() {
         return Err(refusal);
     }

@@ -181,6 +181,11 @@ impl Server {
             ToServer::Drain => {
                 self.draining.send_replace(true);
             }
+            ToServer::TurnedAway(refusal) => {
+                let socket =
+                    descriptors.next().ok_or(ServerError::Unexpected("a connection without its socket"))?;
+                connection::turn_away(&socket, refusal);
+            }
             ToServer::Ping => {
                 // A full channel must not keep the server from hearing the monitor.
                 let server = Rc::clone(self);

@@ -2,7 +2,7 @@
 
 use super::queue::Full;
 use crate::{
-    monitor::link::{LaunchRefusal, LimitField},
+    monitor::link::{ConnectionRefusal, LaunchRefusal, LimitField},
     profile::Profile,
 };
 use cordon_protocol::{Bytes, Refusal, RefusalCode, Request, codec::FrameError, limits};
@@ -101,6 +101,21 @@ pub(super) fn queue_full(profile: &Profile, full: Full) -> Refusal {
 pub(super) fn shutting_down() -> Refusal {
     let message = "the executor is shutting down and takes no more requests";
     refuse(RefusalCode::ShuttingDown, message, "try again when it is back")
+}
+
+/// A connection that is not served at all.
+pub(super) fn turned_away(refusal: ConnectionRefusal) -> Refusal {
+    match refusal {
+        ConnectionRefusal::Nobody => {
+            let message = "the kernel does not say which user this is";
+            refuse(RefusalCode::NotAllowed, message, "connect as a user that a profile lists in its `peers`")
+        }
+        ConnectionRefusal::Busy { per_peer, total } => {
+            let message =
+                format!("this peer has {per_peer} connections open, or all peers together have {total}");
+            refuse(RefusalCode::Busy, message, "close some and try again")
+        }
+    }
 }
 
 /// No such profile for this peer, who may use those of the names given.

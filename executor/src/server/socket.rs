@@ -21,6 +21,11 @@ use tokio::{
 const LINGER_BYTES: usize = 16 << 20;
 /// Most time for that.
 const LINGER_TIME: Duration = Duration::from_secs(2);
+/// How long a client may take nothing of the last event before it is given up.
+const STALL_TIME: Duration = Duration::from_secs(30);
+
+/// Bytes of the last event for each of which a client has that time.
+const LAST_PIECE: usize = 256 << 10;
 
 /// A connected client. Reading, writing and watching may be awaited at the same time.
 #[derive(Debug)]
@@ -80,18 +85,28 @@ impl Socket {
         }
     }
 
-    /// Sends the last bytes and closes so that they arrive. Meanwhile what the client sends is thrown away:
+    /// As [`Self::write_all`], but gives up a client that takes nothing for [`STALL_TIME`].
+    async fn write_or_give_up(&self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(LAST_PIECE) {
+            timeout(STALL_TIME, self.write_all(piece)).await.map_err(io::Error::from)??;
+        }
+        Ok(())
+    }
+
+    /// Sends the last bytes and closes so that they arrive; `until_taken` is dropped when they are on their
+    /// way, or the client is given up. Meanwhile what the client sends is thrown away:
     /// one that writes before it reads would otherwise wait for us while we wait for it, and closing a
     /// socket with unread data resets it (unix(7)).
-    pub(super) async fn finish(self, last: &[u8]) {
+    pub(super) async fn finish<T>(self, last: Vec<u8>, until_taken: T) {
         let for_ever = async {
             self.discard(usize::MAX).await;
             std::future::pending::<Infallible>().await
         };
         let written = tokio::select! {
-            written = self.write_all(last) => written,
+            written = self.write_or_give_up(&last) => written,
             never = for_ever => match never {},
         };
+        drop((last, until_taken));
         if written.is_ok() && shutdown(self.raw(), Shutdown::Write).is_ok() {
             // Whether the client was done in time or not, the socket closes now.
             let _ = timeout(LINGER_TIME, self.discard(LINGER_BYTES)).await;
@@ -163,7 +178,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
             client.read_to_string(&mut text).map(|_| text)
         });
-        socket.finish(b"last").await;
+        socket.finish(b"last".to_vec(), ()).await;
         assert_eq!(reader.join().unwrap().unwrap(), "last");
         assert!(writer.join().unwrap(), "everything was taken");
     }

@@ -43,6 +43,19 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     }
 }
 
+/// Lets nobody pass descriptors over this socket or, where it listens, over those that connect to it from now
+/// on (SO_PASSRIGHTS). False before Linux 6.16, which cannot do that.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
+    const SO_PASSRIGHTS: libc::c_int = 83; // asm-generic/socket.h; libc does not have it
+    let off: libc::c_int = 0;
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+    // SAFETY: the kernel reads an integer of the given size that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), length)
+    };
+    result == 0
+}
+
 /// Brings up the `lo` of the calling thread's network namespace (netdevice(7)).
 ///
 /// # Errors

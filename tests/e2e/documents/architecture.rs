@@ -3,7 +3,7 @@
 use super::{assert_generated, cells, read, repository, table_after};
 use crate::harness::{build::programs, process};
 use cordon_executor::monitor::link::{
-    AskedLimits, LaunchRefusal, Message, Outcome, OutcomeEnforced, ToMonitor, ToServer,
+    AskedLimits, ConnectionRefusal, LaunchRefusal, Message, Outcome, OutcomeEnforced, ToMonitor, ToServer,
 };
 use cordon_protocol::{CgroupMode, EndedBy, NetworkMode};
 use std::{
@@ -178,6 +178,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::KillAnswer { connection: 1, found: true },
         ToServer::Drain,
         ToServer::Ping,
+        ToServer::TurnedAway(ConnectionRefusal::Nobody),
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -188,6 +189,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::KillAnswer { .. } => "KillAnswer",
         ToServer::Drain => "Drain",
         ToServer::Ping => "Ping",
+        ToServer::TurnedAway(_) => "TurnedAway",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

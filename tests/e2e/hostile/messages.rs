@@ -17,7 +17,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use std::{
     os::fd::AsFd,
     process::{Command, Stdio},
-    time::Duration,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 #[test]
@@ -107,6 +109,53 @@ fn messages_out_of_order_change_nothing() {
     hostile.send(&ToMonitor::Cancel(connection), &[]);
     assert_eq!(hostile.ended(connection).ended_by, EndedBy::Cancelled);
     hostile.assert_works();
+}
+
+#[test]
+fn a_flood_of_messages_holds_up_no_deadline() {
+    let hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let marker = marker();
+    let asked = AskedLimits { wall_ms: Some(1000), ..AskedLimits::default() };
+    hostile.launch(connection, "default", asked, shell(&format!("sleep {marker}; :")).as_fd());
+    eventually("sleep runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    let flooding = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let pong = ToMonitor::Pong.encode();
+                while flooding.load(Ordering::Relaxed) && scm::send(hostile.link.as_fd(), &pong, &[]).is_ok()
+                {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let start = Instant::now();
+        while !sandboxed(&marker).is_empty() && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(50));
+        }
+        flooding.store(false, Ordering::Relaxed);
+        assert!(sandboxed(&marker).is_empty(), "not ended after {:?}", start.elapsed());
+    });
+}
+
+#[test]
+fn a_command_that_is_cancelled_while_it_is_launched_was_cancelled() {
+    let hostile = Hostile::start();
+    for _ in 0..20 {
+        let (connection, _stream) = hostile.peer();
+        hostile.launch(connection, "default", AskedLimits::default(), shell("sleep 60").as_fd());
+        hostile.send(&ToMonitor::Cancel(connection), &[]);
+        assert!(matches!(hostile.next().0, ToServer::Launched { connection: of, .. } if of == connection));
+        let outcome = loop {
+            match hostile.next().0 {
+                ToServer::Executed(of) if of == connection => {}
+                ToServer::Ended { connection: of, outcome } if of == connection => break outcome,
+                other => panic!("not ended: {other:?}"),
+            }
+        };
+        assert_eq!((outcome.ended_by, outcome.step), (EndedBy::Cancelled, None));
+    }
 }
 
 #[test]

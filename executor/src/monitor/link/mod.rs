@@ -12,7 +12,7 @@ mod wire;
 
 pub use limit::{AskedLimits, LimitField};
 pub use outcome::{Outcome, OutcomeEnforced};
-pub use refusal::LaunchRefusal;
+pub use refusal::{ConnectionRefusal, LaunchRefusal};
 
 use cordon_protocol::limits;
 use wire::{Reader, Writer};
@@ -117,6 +117,8 @@ pub enum ToServer {
     Drain,
     /// Are you there?
     Ping,
+    /// A peer has connected that is not served. One descriptor: its socket, to be told and closed.
+    TurnedAway(ConnectionRefusal),
 }
 
 impl ToMonitor {
@@ -215,6 +217,10 @@ impl ToServer {
             }
             Self::Drain => writer = Writer::new(7),
             Self::Ping => writer = Writer::new(8),
+            Self::TurnedAway(refusal) => {
+                writer = Writer::new(9);
+                refusal.write(&mut writer);
+            }
         }
         writer.message
     }
@@ -247,6 +253,7 @@ impl ToServer {
             6 => Self::KillAnswer { connection: reader.number()?, found: reader.flag()? },
             7 => Self::Drain,
             8 => Self::Ping,
+            9 => Self::TurnedAway(ConnectionRefusal::read(&mut reader)?),
             _ => return Err(Malformed),
         };
         reader.end()?;

@@ -1,4 +1,4 @@
-//! Why the monitor refuses a launch.
+//! Why the monitor refuses a launch, or a connection.
 
 use super::{
     LimitField, Malformed,
@@ -80,6 +80,41 @@ impl LaunchRefusal {
             5 => Self::BadRequestFile,
             6 => Self::Busy { concurrency: reader.number_u32()? },
             7 => Self::ShuttingDown,
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// Why the monitor turns a connection away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionRefusal {
+    /// The kernel does not say who it is.
+    Nobody,
+    /// The peer, or all peers together, have as many open as they may.
+    Busy {
+        /// Connections of one peer.
+        per_peer: u64,
+        /// Connections of all.
+        total: u64,
+    },
+}
+
+impl ConnectionRefusal {
+    pub(super) fn write(&self, writer: &mut Writer) {
+        match self {
+            Self::Nobody => writer.number(1),
+            Self::Busy { per_peer, total } => {
+                writer.number(2);
+                writer.number(*per_peer);
+                writer.number(*total);
+            }
+        }
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match reader.number()? {
+            1 => Self::Nobody,
+            2 => Self::Busy { per_peer: reader.number()?, total: reader.number()? },
             _ => return Err(Malformed),
         })
     }

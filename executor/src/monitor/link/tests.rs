@@ -46,6 +46,8 @@ fn every_message_round_trips() {
         ToServer::LaunchRefused { connection: 1, refusal: LaunchRefusal::Busy { concurrency: 32 } },
         ToServer::KillAnswer { connection: 1, found: true },
         ToServer::Drain,
+        ToServer::TurnedAway(ConnectionRefusal::Nobody),
+        ToServer::TurnedAway(ConnectionRefusal::Busy { per_peer: 1, total: 2 }),
         ToServer::Ping,
     ] {
         assert_eq!(ToServer::decode(&message.encode()), Ok(message));

@@ -1,0 +1,74 @@
+//! Executors started by something that has left its mark on them: they are as any other, or say why not.
+
+use crate::harness::{
+    Executor, PATIENCE, daemon,
+    daemon::{open_directory, write_configuration},
+    eventually, process,
+};
+use cordon_protocol::NamespaceName;
+use nix::sys::signal::Signal;
+use std::{os::unix::net::UnixStream, process::Command};
+
+/// Runs these lines of Python first; then the process becomes the executor.
+fn started_after(lines: &str) -> (Command, tempfile::TempDir) {
+    daemon::ensure_users();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", "");
+    let code = format!("import os, resource, signal, sys\n{lines}\nos.execv(sys.argv[1], sys.argv[1:])");
+    let mut command = process::tied("/usr/bin/python3".as_ref());
+    command.args(["-c", &code]).arg(&crate::harness::build::programs().executor).arg("--config").arg(file);
+    (command, directory)
+}
+
+fn executor_after(lines: &str) -> Executor {
+    let (command, directory) = started_after(lines);
+    Executor::wait_ready(command, directory)
+}
+
+#[test]
+fn ignored_and_blocked_signals_take_no_layer_away() {
+    let executor = executor_after(
+        "for s in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1): signal.signal(s, signal.SIG_IGN)\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR2])",
+    );
+    let report = executor.report(&["--", "cat", "/proc/self/status"]);
+    assert_eq!(report.exit_code, Some(0), "{report:?}");
+    assert!(report.enforced.namespaces.contains(&NamespaceName::Pid), "{report:?}");
+    assert!(report.enforced.seccomp);
+    let status = process::parse_status(&report.stdout.unwrap());
+    assert_eq!((&status["SigIgn"][..], &status["SigBlk"][..]), ("0000000000000000", "0000000000000000"));
+}
+
+#[test]
+fn a_narrow_umask_closes_no_directory_of_a_sandbox() {
+    let executor = executor_after("os.umask(0o777)");
+    assert_eq!(executor.inside("touch ~/x /tmp/x && ls /etc/hostname && umask"), "/etc/hostname\n0022\n");
+}
+
+#[test]
+fn too_few_open_files_are_refused_by_name_and_few_are_enough_for_few() {
+    let (command, _directory) = started_after("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))");
+    let ran = process::run(command, &[]);
+    assert!(
+        ran.status == 1 && ran.stderr.contains("64 open files") && ran.stderr.contains("LimitNOFILE="),
+        "{ran:?}"
+    );
+    // More who connect than there are descriptors for: some are turned away, nothing ends.
+    let executor = executor_after("resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))");
+    let many: Vec<_> = (0..600).filter_map(|_| UnixStream::connect(&executor.socket).ok()).collect();
+    assert!(many.len() > 200, "{}", many.len());
+    drop(many);
+    eventually("it serves again", PATIENCE, || executor.run(&["--", "true"]).status == 0);
+}
+
+#[test]
+fn a_log_that_nobody_reads_ends_nothing() {
+    let mut executor = executor_after(
+        "r, w = os.pipe(); os.dup2(w, 2); os.close(r); os.close(w)\n\
+         signal.signal(signal.SIGPIPE, signal.SIG_DFL)",
+    );
+    executor.assert_works();
+    // Something to log.
+    executor.process().signal(Signal::SIGHUP);
+    executor.assert_works();
+}
