@@ -1,6 +1,9 @@
 //! Builds the programs under test once: `cargo test --workspace` needs nothing before it.
 
+use super::daemon::remove_at_exit;
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -28,12 +31,25 @@ pub(crate) fn target() -> PathBuf {
     own.ancestors().nth(3).unwrap().to_owned()
 }
 
-/// A directory below the target directory for what a profile gives a command; /tmp cannot be given.
+/// What every sandbox has of its own, so that no profile can give what lies in it.
+const OWN_TO_SANDBOXES: [&str; 4] = ["/dev", "/home", "/run", "/tmp"];
+
+/// A directory for what a profile gives a command: below the target directory, or, where the repository lies
+/// in a place that cannot be given, one in /var/tmp for as long as the tests run.
 pub(crate) fn scratch() -> &'static Path {
-    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
-    SCRATCH.get_or_init(|| match built_elsewhere() {
-        Some(directory) => directory.join("scratch"),
-        None => env!("CARGO_TARGET_TMPDIR").into(),
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        if let Some(directory) = built_elsewhere() {
+            return directory.join("scratch");
+        }
+        let below_target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        if !OWN_TO_SANDBOXES.iter().any(|own| below_target.starts_with(own)) {
+            return below_target.to_owned();
+        }
+        let place = tempfile::Builder::new().prefix("cordon-e2e.").tempdir_in("/var/tmp").unwrap().keep();
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+        remove_at_exit(&place);
+        place
     })
 }
 

@@ -127,27 +127,41 @@ pub(crate) fn server_of(monitor: i32) -> i32 {
 }
 
 /// What the exit of this test program has to end and remove.
-static AT_EXIT: Mutex<Vec<(i32, PathBuf)>> = Mutex::new(Vec::new());
+static AT_EXIT: Mutex<Vec<(Option<i32>, PathBuf)>> = Mutex::new(Vec::new());
 
 extern "C" fn end_shared() {
     let Ok(mut shared) = AT_EXIT.lock() else { return };
     for (pid, directory) in shared.drain(..) {
-        let pid = Pid::from_raw(pid);
-        let _ = kill(pid, Signal::SIGTERM);
-        let start = Instant::now();
-        while waitpid(pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {
-            if start.elapsed() > stretched(Duration::from_secs(15)) {
-                let _ = kill(pid, Signal::SIGKILL);
-            }
-            thread::sleep(Duration::from_millis(5));
+        if let Some(pid) = pid {
+            end(Pid::from_raw(pid));
         }
         let _ = fs::remove_dir_all(directory);
+    }
+}
+
+fn end(pid: Pid) {
+    let _ = kill(pid, Signal::SIGTERM);
+    let start = Instant::now();
+    while waitpid(pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {
+        if start.elapsed() > stretched(Duration::from_secs(15)) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Ends the process and removes the directory when this test program exits; when it is killed instead,
 /// [`process::tied`] ends the process.
 pub(crate) fn end_at_exit(pid: i32, directory: &Path) {
+    at_exit(Some(pid), directory);
+}
+
+/// Removes the directory when this test program exits.
+pub(crate) fn remove_at_exit(directory: &Path) {
+    at_exit(None, directory);
+}
+
+fn at_exit(pid: Option<i32>, directory: &Path) {
     static HOOK: OnceLock<bool> = OnceLock::new();
     assert!(HOOK.get_or_init(|| shutdown_hooks::add_shutdown_hook(end_shared)), "no hook for the exit");
     AT_EXIT.lock().unwrap().push((pid, directory.to_owned()));
