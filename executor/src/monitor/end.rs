@@ -234,7 +234,8 @@ impl Job {
         let cpu_us = if self.leaves.command.is_none() { self.cpu_used() } else { 0 };
         let status = try_wait(self.command.pidfd.as_fd())?;
         self.status = Some(status);
-        // What it said between the last look and its end.
+        // What it said between the last look and its end, and what init did, whose end takes it along.
+        self.hear_init();
         let progress = self.hear_command();
         let outcome = self.outcome(status, cpu_us);
         self.stage = Stage::Ended;

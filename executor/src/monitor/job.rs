@@ -171,7 +171,7 @@ impl Job {
 
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.
     pub(super) fn listen(&mut self) -> Progress {
-        (0..MESSAGES).all(|_| self.listen_to_init());
+        self.hear_init();
         let progress = self.hear_command();
         if self.stage == Stage::Launching && self.init_ready && self.command_ready && self.failure.is_none() {
             self.tell_to_go();
@@ -180,6 +180,11 @@ impl Job {
             self.kill_processes();
         }
         progress
+    }
+
+    /// Takes in the messages of init.
+    pub(super) fn hear_init(&mut self) {
+        (0..MESSAGES).all(|_| self.listen_to_init());
     }
 
     /// Takes in the messages of the command's process.

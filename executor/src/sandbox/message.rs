@@ -94,10 +94,10 @@ impl Report {
         }
     }
 
-    /// Whether it fails only because the process at the other end of a pair has: before it read what was
-    /// sent (`ECONNRESET`, unix(7)) or after.
+    /// Whether it fails only because the other process has: the pair with it closed, before it read what was
+    /// sent (`ECONNRESET`, unix(7)) or after, or its end took this one along.
     pub fn is_consequence(&self) -> bool {
-        let consequences = [Errno::EPIPE, Errno::ECONNRESET].map(|errno| errno as i32);
+        let consequences = [Errno::EPIPE, Errno::ECONNRESET, Errno::ECHILD].map(|errno| errno as i32);
         matches!(self, Self::Failed { errno, .. } if consequences.contains(errno))
     }
 

@@ -1,7 +1,7 @@
 //! What the command sees and may do in the file system.
 
 use super::*;
-use crate::harness::{PATIENCE, eventually, host, lab, lab::hiding, marker, shared};
+use crate::harness::{Executor, PATIENCE, eventually, host, lab, lab::hiding, marker, shared};
 use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 #[test]
@@ -184,4 +184,40 @@ fn a_change_of_the_host_s_configuration_shows_inside() {
     eventually("a new file of /etc shows inside", PATIENCE, read);
     fs::set_permissions(file, PermissionsExt::from_mode(0o640)).unwrap();
     eventually("what not everybody may read goes", PATIENCE, || !read());
+}
+
+#[test]
+fn what_is_hidden_stays_so_when_it_is_made_later() {
+    let directory = crate::harness::build::scratch().join(format!("later-{}", marker()));
+    fs::create_dir_all(directory.join("below")).unwrap();
+    fs::write(directory.join("shown"), "shown\n").unwrap();
+    let at = directory.display();
+    let profile =
+        |hide: &str| format!("[profiles.default]\nread = ['/usr', '/etc', '{at}']\nhide = [{hide}]\n");
+    let hiding = Executor::start(&profile(&format!("'{at}/secret', '{at}/below/secret'")));
+    let control = Executor::start(&profile(""));
+    for file in ["secret", "below/secret"] {
+        fs::write(directory.join(file), "secret\n").unwrap();
+    }
+    let script = format!("cat {at}/shown; cat {at}/secret {at}/below/secret 2>/dev/null; true");
+    assert_eq!(hiding.inside(&script), "shown\n");
+    assert_eq!(control.inside(&script), "shown\nsecret\nsecret\n");
+    fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_hosts_device_nodes_cannot_be_marked() {
+    let before = fs::metadata("/dev/full").unwrap().modified().unwrap();
+    // With the present time the right to write is enough on a mount that can be written.
+    assert!(!can("touch /dev/full") && !can("touch -a /dev/null") && !can("chmod 0666 /dev/zero"));
+    assert_eq!(fs::metadata("/dev/full").unwrap().modified().unwrap(), before);
+    assert!(can("touch ~/x && echo x > /dev/null && cat /dev/null && head -c 1 /dev/zero | wc -c"));
+}
+
+#[test]
+fn a_command_cannot_take_all_terminals_of_the_host() {
+    let code = "import os, pty\nopened = []\ntry:\n  while len(opened) < 400: opened.append(pty.openpty())\n\
+                except OSError: pass\nprint(len(opened))";
+    let opened: u32 = shared().python(code).trim().parse().unwrap();
+    assert!((16..=64).contains(&opened), "{opened}");
 }

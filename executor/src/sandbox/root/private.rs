@@ -25,6 +25,9 @@ const STORAGE: Attributes = Attributes::NO_SUID.with(Attributes::NO_DEV);
 const MASK: Attributes = Attributes::READ_ONLY.with(Attributes::NO_SUID).with(Attributes::NO_EXEC);
 const PROC: Attributes = Attributes::NO_SUID.with(Attributes::NO_DEV).with(Attributes::NO_EXEC);
 
+/// Terminals of one sandbox: their number is bounded for the whole host too (kernel.pty.max, often 4,096).
+const TERMINALS: &str = "64";
+
 /// Mounts a /proc of the own pid namespace, masked, with /proc/sys read-only.
 ///
 /// # Errors
@@ -56,7 +59,7 @@ pub fn mount_private(
     user: &Account,
     home: &Path,
 ) -> Result<Vec<OwnedFd>, Fault> {
-    let terminals = [(c"ptmxmode", Some("0666")), (c"mode", Some("0600"))];
+    let terminals = [(c"ptmxmode", Some("0666")), (c"mode", Some("0600")), (c"max", Some(TERMINALS))];
     let tree = new_filesystem(c"devpts", &terminals, Attributes::NO_SUID.with(Attributes::NO_EXEC));
     attach(tree.about("devpts")?.as_fd(), &template.at.join("dev/pts")).about("/dev/pts")?;
     let relative = home.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, "home"))?;

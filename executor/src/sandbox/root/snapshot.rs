@@ -52,10 +52,16 @@ fn copy_link(from: &Path, to: &Path) -> Result<(), Fault> {
         Ok(real) if real.starts_with("/run") => {
             let meta = fs::metadata(&real).about(real.display())?;
             let readable = meta.is_file() && meta.mode() & 0o004 != 0 && meta.len() <= FILE_MAX;
-            if readable { copy_file(&real, to) } else { Ok(()) }
+            if readable && everybody_gets_to(&real) { copy_file(&real, to) } else { Ok(()) }
         }
         _ => symlink(target, to).about(to.display()),
     }
+}
+
+/// Whether every directory above the file lets everybody pass.
+fn everybody_gets_to(file: &Path) -> bool {
+    let passable = |directory: &Path| fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o001 != 0);
+    file.ancestors().skip(1).all(passable)
 }
 
 fn copy_file(from: &Path, to: &Path) -> Result<(), Fault> {
@@ -96,6 +102,20 @@ mod tests {
         assert_eq!(found, ["link", "open", "setuid"]);
         assert_eq!(fs::metadata(to.join("setuid")).unwrap().mode() & 0o7777, 0o755);
         assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("open"));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_behind_a_closed_directory_is_not_for_everybody() {
+        let dir = std::env::temp_dir().join(format!("cordon-passable-{}", std::process::id()));
+        fs::create_dir_all(dir.join("open/closed")).unwrap();
+        fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        for file in ["open/x", "open/closed/x"] {
+            fs::write(dir.join(file), "x").unwrap();
+        }
+        fs::set_permissions(dir.join("open/closed"), Permissions::from_mode(0o700)).unwrap();
+        assert!(everybody_gets_to(&dir.join("open/x")));
+        assert!(!everybody_gets_to(&dir.join("open/closed/x")));
         fs::remove_dir_all(dir).unwrap();
     }
 }

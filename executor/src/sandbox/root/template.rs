@@ -54,8 +54,9 @@ const LINKS: [(&str, &str); 7] = [
 ];
 const READ_ONLY: Attributes = Attributes::READ_ONLY.with(Attributes::NO_SUID).with(Attributes::NO_DEV);
 const WRITABLE: Attributes = Attributes::NO_SUID.with(Attributes::NO_DEV);
-/// A device node on a mount with NO_DEV could not be opened.
-const DEVICE: Attributes = Attributes::NO_SUID.with(Attributes::NO_EXEC);
+/// A device node on a mount with NO_DEV could not be opened. Read-only says nothing about what is written to a
+/// device, but keeps the times of the host's node from being set, which every other sandbox would see.
+const DEVICE: Attributes = Attributes::READ_ONLY.with(Attributes::NO_SUID).with(Attributes::NO_EXEC);
 
 impl Template {
     /// Builds the root of a profile at `at`, in the calling process's own mount namespace.
@@ -110,10 +111,10 @@ impl Template {
         if !meta.is_dir() {
             return if meta.is_file() { self.bind_exposed(path, writable) } else { Ok(()) };
         }
-        if !profile.hide.iter().any(|hide| hide.starts_with(path) && hide.exists()) {
+        if !profile.hide.iter().any(|hide| hide.starts_with(path)) {
             return self.bind_exposed(path, writable);
         }
-        // Something below is hidden: everything beside it is given one by one.
+        // Something below is hidden, or will be once it is made: everything beside it is given one by one.
         make_directory(&inside, 0o755)?;
         let mut entries: Vec<_> = fs::read_dir(path).about(path.display())?.collect::<Result<_, _>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
