@@ -35,7 +35,7 @@ pub(crate) fn target() -> PathBuf {
 const OWN_TO_SANDBOXES: [&str; 4] = ["/dev", "/home", "/run", "/tmp"];
 
 /// A directory for what a profile gives a command: below the target directory, or, where the repository lies
-/// in a place that cannot be given, one in /var/tmp for as long as the tests run.
+/// in a place that cannot be given, one in /var/lib for as long as the tests run.
 pub(crate) fn scratch() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn scratch() -> &'static Path {
         if !OWN_TO_SANDBOXES.iter().any(|own| below_target.starts_with(own)) {
             return below_target.to_owned();
         }
-        let place = tempfile::Builder::new().prefix("cordon-e2e.").tempdir_in("/var/tmp").unwrap().keep();
+        let place = tempfile::Builder::new().prefix("cordon-e2e.").tempdir_in("/var/lib").unwrap().keep();
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
         remove_at_exit(&place);
         place
