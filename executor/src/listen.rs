@@ -2,13 +2,19 @@
 
 use crate::sys::{process::inherited, socket::refuse_descriptors};
 use nix::{
-    sys::stat::{Mode, umask},
+    sys::{
+        socket::{
+            SockType, getsockopt,
+            sockopt::{AcceptConn, SockType as SocketType},
+        },
+        stat::{Mode, umask},
+    },
     unistd::{Gid, Uid, chown},
 };
 use std::{
     fs, io,
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::Path,
@@ -30,15 +36,25 @@ pub enum ListenError {
     },
 }
 
+/// The socket, and whose it is.
+#[derive(Debug)]
+pub struct Listening {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Bound here, so that its path is removed at the end; systemd goes on listening on its own.
+    pub is_own: bool,
+}
+
 /// systemd's first descriptor when there is one (sd_listen_fds(3)), else a socket bound at `path`.
 ///
 /// # Errors
 /// As [`ListenError`] says.
-pub fn listen(path: &Path, group: u32) -> Result<UnixListener, ListenError> {
+pub fn listen(path: &Path, group: u32) -> Result<Listening, ListenError> {
     let failed = |source| ListenError::Bind { path: path.display().to_string(), source };
     let given = sd_notify::listen_fds().map_err(failed)?.next();
+    let is_own = given.is_none();
     let listener = match given {
-        Some(fd) => UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?),
+        Some(fd) => adopt(inherited(fd).map_err(|e| failed(e.into()))?).map_err(failed)?,
         None => bind(path, group).map_err(|error| match error {
             BindError::InUse => ListenError::InUse(path.display().to_string()),
             BindError::Failed(source) => failed(source),
@@ -46,7 +62,18 @@ pub fn listen(path: &Path, group: u32) -> Result<UnixListener, ListenError> {
     };
     // Where the kernel cannot do that, a client can hold up the server half, though never the monitor.
     refuse_descriptors(listener.as_fd());
-    Ok(listener)
+    Ok(Listening { listener, is_own })
+}
+
+/// A descriptor that was handed over, once it is known to be what it should.
+fn adopt(fd: OwnedFd) -> io::Result<UnixListener> {
+    let listens = getsockopt(&fd, AcceptConn)? && getsockopt(&fd, SocketType)? == SockType::Stream;
+    let listener = UnixListener::from(fd);
+    // Of any other family there is no such address.
+    if listens && listener.local_addr().is_ok() {
+        return Ok(listener);
+    }
+    Err(io::Error::other("the descriptor that was handed over is no listening Unix stream socket"))
 }
 
 enum BindError {
@@ -77,4 +104,19 @@ fn bind(path: &Path, group: u32) -> Result<UnixListener, BindError> {
     owned.map_err(io::Error::from)?;
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o660))?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::File, net::TcpListener, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr};
+
+    #[test]
+    fn only_a_listening_unix_socket_is_adopted() {
+        let address = SocketAddr::from_abstract_name(format!("cordon-{}", std::process::id())).unwrap();
+        assert!(adopt(UnixListener::bind_addr(&address).unwrap().into()).is_ok());
+        assert!(adopt(UnixStream::pair().unwrap().0.into()).is_err());
+        assert!(adopt(TcpListener::bind("127.0.0.1:0").unwrap().into()).is_err());
+        assert!(adopt(File::open("/dev/null").unwrap().into()).is_err());
+    }
 }

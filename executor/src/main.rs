@@ -6,7 +6,7 @@ use cordon_executor::{
     config::Config,
     halves::{fork_server, raise_open_files},
     host::Host,
-    listen::listen,
+    listen::{Listening, listen},
     log,
     monitor::{self, ConnectionCaps, Monitor, cgroup::Cgroups},
     steps,
@@ -137,7 +137,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     }
     let (server, link) = server_half(&config, &host)?;
     let plans = monitor::prepare_plans(&config, &host)?;
-    let listener = listen(&config.socket, config.users.group)?;
+    let Listening { listener, is_own } = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let mut monitor = Monitor::new(plans, cgroups, listener, link, server, caps, &config.state_dir)?;
     if !speaks_to_test {
@@ -152,7 +152,9 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     sd_notify::notify(&[sd_notify::NotifyState::Ready])?;
     let served = monitor.run();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    let _ = fs::remove_file(&config.socket);
+    if is_own {
+        let _ = fs::remove_file(&config.socket);
+    }
     Ok(served?)
 }
 
