@@ -5,7 +5,13 @@ use nix::{
     errno::Errno,
     sched::{CloneFlags, setns, unshare},
 };
-use std::{fs::File, io, os::fd::OwnedFd, process::abort};
+use std::{
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    process::abort,
+    time::{Duration, Instant},
+};
 
 /// Namespaces that wait.
 const STOCK: usize = 4;
@@ -15,7 +21,12 @@ const STOCK: usize = 4;
 pub(super) struct Networks {
     own: File,
     stock: Vec<OwnedFd>,
+    /// None can be made at the moment: the next attempt is after this.
+    failing_until: Option<Instant>,
 }
+
+/// Time between two attempts that fail, so that they take nobody else's.
+const RETRY: Duration = Duration::from_secs(1);
 
 impl Networks {
     /// An empty stock.
@@ -23,7 +34,7 @@ impl Networks {
     /// # Errors
     /// When the monitor's own namespace cannot be named.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new() })
+        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new(), failing_until: None })
     }
 
     /// A namespace in which nothing has ever run.
@@ -39,13 +50,17 @@ impl Networks {
 
     /// Whether one is missing from the stock.
     pub(super) fn wants_more(&self) -> bool {
-        self.stock.len() < STOCK
+        self.stock.len() < STOCK && self.failing_until.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Adds one to the stock; for times when nobody waits.
     pub(super) fn refill(&mut self) {
-        if let Ok(network) = self.make() {
-            self.stock.push(network);
+        match self.make() {
+            Ok(network) => {
+                self.stock.push(network);
+                self.failing_until = None;
+            }
+            Err(_) => self.failing_until = Some(Instant::now() + RETRY),
         }
     }
 
