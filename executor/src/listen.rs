@@ -2,13 +2,19 @@
 
 use crate::sys::{process::inherited, socket::refuse_descriptors};
 use nix::{
-    sys::stat::{Mode, umask},
+    sys::{
+        socket::{
+            SockType, getsockopt,
+            sockopt::{AcceptConn, SockType as SocketType},
+        },
+        stat::{Mode, umask},
+    },
     unistd::{Gid, Uid, chown},
 };
 use std::{
     fs, io,
     os::{
-        fd::AsFd,
+        fd::{AsFd, OwnedFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -30,7 +36,7 @@ pub enum ListenError {
     },
 }
 
-/// Takes a socket's file away again, whichever way the executor ends; systemd's own stays.
+/// Takes a socket's file away again, whichever way the executor ends; systemd goes on listening on its own.
 #[derive(Debug)]
 pub struct BoundFile(Option<PathBuf>);
 
@@ -50,7 +56,7 @@ pub fn listen(path: &Path, group: u32) -> Result<(UnixListener, BoundFile), List
     let failed = |source| ListenError::Bind { path: path.display().to_string(), source };
     let given = sd_notify::listen_fds().map_err(failed)?.next();
     let (listener, bound) = match given {
-        Some(fd) => (UnixListener::from(inherited(fd).map_err(|e| failed(e.into()))?), None),
+        Some(fd) => (adopt(inherited(fd).map_err(|e| failed(e.into()))?).map_err(failed)?, None),
         None => {
             let bound = bind(path, group).map_err(|error| match error {
                 BindError::InUse => ListenError::InUse(path.display().to_string()),
@@ -62,6 +68,17 @@ pub fn listen(path: &Path, group: u32) -> Result<(UnixListener, BoundFile), List
     // Where the kernel cannot do that, a client can hold up the server half, though never the monitor.
     refuse_descriptors(listener.as_fd());
     Ok((listener, BoundFile(bound)))
+}
+
+/// A descriptor that was handed over, once it is known to be what it should.
+fn adopt(fd: OwnedFd) -> io::Result<UnixListener> {
+    let listens = getsockopt(&fd, AcceptConn)? && getsockopt(&fd, SocketType)? == SockType::Stream;
+    let listener = UnixListener::from(fd);
+    // Of any other family there is no such address.
+    if listens && listener.local_addr().is_ok() {
+        return Ok(listener);
+    }
+    Err(io::Error::other("the descriptor that was handed over is no listening Unix stream socket"))
 }
 
 enum BindError {
@@ -92,4 +109,19 @@ fn bind(path: &Path, group: u32) -> Result<UnixListener, BindError> {
     owned.map_err(io::Error::from)?;
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o660))?;
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::File, net::TcpListener, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr};
+
+    #[test]
+    fn only_a_listening_unix_socket_is_adopted() {
+        let address = SocketAddr::from_abstract_name(format!("cordon-{}", std::process::id())).unwrap();
+        assert!(adopt(UnixListener::bind_addr(&address).unwrap().into()).is_ok());
+        assert!(adopt(UnixStream::pair().unwrap().0.into()).is_err());
+        assert!(adopt(TcpListener::bind("127.0.0.1:0").unwrap().into()).is_err());
+        assert!(adopt(File::open("/dev/null").unwrap().into()).is_err());
+    }
 }

@@ -128,6 +128,12 @@ const DEFAULT_LIMITS: [LimitRange; 7] = [
 /// Least of each limit, in the order of [`LimitField::ALL`]: below it nothing could start.
 const FLOORS: [u64; 7] = [1, 1, 4 * MEBI, 1, 1, 0, 0];
 
+/// Most that a configuration may give, in the order of [`LimitField::ALL`]: a year, a pebibyte, as many
+/// processes as Linux numbers (PID_MAX_LIMIT), the processors it knows. Beyond that arithmetic ends.
+const MOST: [u64; 7] = [YEAR, YEAR, PEBI, 4 << 20, 8192 * 100, PEBI, PEBI];
+const YEAR: u64 = 365 * 24 * 3_600_000;
+const PEBI: u64 = 1 << 50;
+
 /// Paths below which a profile can give nothing: they are the sandbox's own.
 const OWN_PATHS: [&str; 5] = ["/proc", "/dev", "/sys", "/run", "/tmp"];
 
@@ -267,6 +273,11 @@ impl RawLimits {
                 let text = format!("{} is below the least, {}", field.show(low), field.show(least));
                 return Err((field.name(), text));
             }
+            let most = MOST[position(field)];
+            if range.ceiling > most {
+                let text = format!("{} is above the most, {}", field.show(range.ceiling), field.show(most));
+                return Err((field.name(), text));
+            }
             if range.default.is_some_and(|default| default > range.ceiling) {
                 return Err((field.name(), "the default is above the ceiling".to_owned()));
             }
@@ -343,6 +354,12 @@ mod tests {
             ("peers = ['no-such-user']", "peers: no user `no-such-user`"),
             ("limits.memory.default = '9G'", "limits.memory: the default is above the ceiling"),
             ("limits.pids.ceiling = 0", "limits.pids: 0 is below the least"),
+            (
+                "limits.wall.ceiling = '18446744073709551615ms'",
+                "limits.wall: 18446744073709551615ms is above",
+            ),
+            ("limits.memory.ceiling = '2000000G'", "limits.memory: 2000000G is above the most, 1048576G"),
+            ("limits.cpu.ceiling = 999999999999999999", "limits.cpu: 999999999999999999% is above"),
             ("limits.memory = {default = '1X'}", "`1X` is not a size"),
             ("env = {'A=B' = '1'}", "env: `A=B`"),
         ] {

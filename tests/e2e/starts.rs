@@ -72,3 +72,25 @@ fn a_log_that_nobody_reads_ends_nothing() {
     executor.process().signal(Signal::SIGHUP);
     executor.assert_works();
 }
+
+#[test]
+fn a_socket_that_was_handed_over_stays_when_the_executor_ends() {
+    let mut own = Executor::start("");
+    own.assert_works();
+    own.process().signal(Signal::SIGTERM);
+    assert!(own.process().wait(PATIENCE).success());
+    assert!(!own.socket.exists(), "the control: its own is removed");
+
+    let (command, directory) = started_after(
+        "import socket, os.path\n\
+         s = socket.socket(1); s.bind(os.path.dirname(sys.argv[3]) + '/executor.sock'); s.listen(16)\n\
+         s.set_inheritable(True); os.dup2(s.fileno(), 3)\n\
+         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))",
+    );
+    let path = directory.path().join("executor.sock");
+    let mut executor = Executor::wait_ready(command, directory);
+    executor.assert_works();
+    executor.process().signal(Signal::SIGTERM);
+    assert!(executor.process().wait(PATIENCE).success());
+    assert!(path.exists(), "whoever made it still listens there");
+}

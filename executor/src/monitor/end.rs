@@ -29,7 +29,7 @@ const CPU_CHECK_FLOOR: Duration = Duration::from_millis(10);
 const DRAIN_MARGIN: Duration = Duration::from_millis(300);
 
 impl Job {
-    fn sampled(&self) -> bool {
+    pub(super) fn sampled(&self) -> bool {
         self.plan.host.cgroup != CgroupMode::V2
     }
 
@@ -216,7 +216,9 @@ impl Job {
         }
     }
 
-    fn kill_init(&self) {
+    fn kill_init(&mut self) {
+        // Before the namespaces end: what a command has stored is given back in init's time, not here.
+        self.storage.clear();
         if let Some(init) = self.init.as_ref().filter(|_| !self.init_reaped) {
             let _ = signal(init.pidfd.as_fd(), Signal::SIGKILL);
         }
@@ -307,7 +309,6 @@ impl Job {
         }
         self.kill_init();
         self.start_cleaner();
-        self.storage.clear();
         self.stage = Stage::Dying;
         self.next_check = Instant::now();
     }

@@ -17,6 +17,8 @@ use crate::{
 use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
 use nix::unistd::Pid;
 use std::{
+    fs::File,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::Instant,
@@ -205,7 +207,8 @@ impl Job {
             Heard::Nothing => return false,
             Heard::Report(Report::Ready(_), storage) => {
                 self.init_ready = true;
-                self.storage = storage;
+                // Held only where they are looked at: whoever lets go of them last empties them.
+                self.storage = if self.sampled() { storage } else { Vec::new() };
                 self.init_control = None;
             }
             Heard::Report(failed, _) => self.fail(failed),
@@ -273,6 +276,14 @@ impl Job {
             }),
         }
     }
+}
+
+/// The first number of this monitor's jobs: random above, counting below, so that numbers do not repeat
+/// over restarts.
+pub(super) fn first_number() -> io::Result<JobId> {
+    let mut random = [0; 4];
+    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut random)?;
+    Ok(JobId::from(u32::from_le_bytes(random)) << 32 | 1)
 }
 
 /// What holds around a command of this plan, from what its process read back.

@@ -167,7 +167,7 @@ impl Monitor {
             server,
             connections: Connections::new(caps),
             jobs: BTreeMap::new(),
-            next_job: first_job().map_err(system("/dev/urandom"))?,
+            next_job: job::first_number().map_err(system("/dev/urandom"))?,
             stopping: None,
             adopts,
             _alive: held,
@@ -362,14 +362,6 @@ impl Monitor {
         self.note(Entry::Stopped);
         self.audit.tell();
     }
-}
-
-/// The first number of this monitor's jobs: random above, counting below, so that numbers do not repeat
-/// over restarts.
-fn first_job() -> io::Result<JobId> {
-    let mut random = [0; 4];
-    io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut random)?;
-    Ok(JobId::from(u32::from_le_bytes(random)) << 32 | 1)
 }
 
 /// At least this long, in poll's milliseconds.
