@@ -106,7 +106,9 @@ impl Peer {
 
 /// The binary under test, with nothing on its standard input.
 pub(crate) fn cordon(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cordon"));
+    // The tests may have been started with signals ignored (nohup, a background job), which it would inherit.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_cordon")]);
     command.args(arguments).env_remove("CORDON_SOCKET").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command

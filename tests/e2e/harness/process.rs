@@ -22,8 +22,9 @@ use std::{
 
 /// A program whose end follows this process's, however that comes.
 pub(crate) fn tied(program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+    // The tests may have been started with signals ignored (nohup, a background job), which all would inherit.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", "setpriv", "--pdeathsig", "TERM", "--"]).arg(program);
     command
 }
 
