@@ -67,6 +67,17 @@ fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
 }
 
 #[test]
+fn a_process_that_ends_before_it_takes_the_word_to_go_has_executed_nothing() {
+    let executor = Executor::start_with_fault("go", "");
+    // Often: it ends before, while and after the word is sent.
+    for round in 0..200 {
+        let events = executor.events(argv(&["true"]));
+        let seen = (events.report.ended_by, events.report.step.as_deref(), events.started.is_some());
+        assert_eq!(seen, (EndedBy::LaunchFailed, Some("go"), false), "round {round}: {:?}", events.report);
+    }
+}
+
+#[test]
 fn without_a_fault_the_same_build_runs_the_same_command() {
     ensure_users();
     let file = writable().join(format!("no-fault-{}", marker()));

@@ -26,6 +26,12 @@ pub(super) fn receive(control: BorrowedFd<'_>) -> Heard {
             Some(report) => Heard::Report(report, received.descriptors),
             None => Heard::Report(Report::died("report"), Vec::new()),
         },
+        // It closed before it took the word to go, so nothing was executed. The kernel says this once, before it
+        // hands out what was said earlier: that is the reason, where there is one, and takes this one's place.
+        Err(Errno::ECONNRESET) => {
+            let (step, errno) = ("go".to_owned(), Errno::EPIPE as i32);
+            Heard::Report(Report::Failed { step, errno, detail: String::new() }, Vec::new())
+        }
         _ => Heard::End,
     }
 }
