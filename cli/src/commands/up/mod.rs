@@ -38,10 +38,10 @@ Examples:
   sudo cordon up                             serve on 127.0.0.1:3800 until Ctrl-C
   sudo cordon up --once                      try everything once and end
   sudo cordon up --dir /tmp/try --port 0     beside an installed Cordon, on any free port
-  sudo cordon up --undo                      remove what it made, users included
+  sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token and state/. The host need not offer every layer; what is lesser is said.";
+the token, audit.jsonl and state/. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
 #[derive(Debug, clap::Args)]
