@@ -94,3 +94,20 @@ fn a_socket_that_was_handed_over_stays_when_the_executor_ends() {
     assert!(executor.process().wait(PATIENCE).success());
     assert!(path.exists(), "whoever made it still listens there");
 }
+
+#[test]
+fn files_deeper_than_any_path_keep_no_executor_from_starting_again() {
+    // Without CAP_SYS_ADMIN there are no namespaces, and a command's files lie on the host's disk.
+    let mut executor = executor_after(
+        "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_ADMIN",
+    );
+    let code = "import os\nfor _ in range(60): os.mkdir('d' * 200); os.chdir('d' * 200)";
+    let report = executor.report(&["--", "/usr/bin/python3", "-c", code]);
+    assert_eq!((report.exit_code, report.enforced.namespaces.len()), (Some(0), 0), "{report:?}");
+    executor.assert_works();
+    let work = executor.directory().join("state/work");
+    let is_empty = || std::fs::read_dir(&work).is_ok_and(|entries| entries.count() == 0);
+    eventually("what it left is deleted", PATIENCE, is_empty);
+    assert!(!executor.process().log().contains("are left"), "{}", executor.process().log());
+    executor.again().assert_works();
+}

@@ -12,13 +12,17 @@ use crate::{
     config::Account,
     sys::process::{CloneOptions, Cloned, clone_process, exit_now, kill_everything_of_own_uid, wait},
 };
-use nix::unistd::{Gid, Uid, chown};
+use nix::{
+    fcntl::OFlag,
+    unistd::{Gid, Uid, chown},
+};
 use std::{
-    fs::{self, DirBuilder, Permissions},
+    ffi::OsString,
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::{DirBuilderExt, PermissionsExt},
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -49,7 +53,7 @@ impl Storage {
     /// Ends and deletes what an earlier monitor left below `parent`.
     ///
     /// # Errors
-    /// The directory that could not be listed or removed.
+    /// The directory that could not be listed.
     pub fn sweep(parent: &Path, owner: &Account, alone: bool) -> Result<(), Fault> {
         let entries = match fs::read_dir(parent) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -59,7 +63,10 @@ impl Storage {
             let storage = Self { base: entry.about(parent.display())?.path() };
             let cleaner = storage.start_cleaner(owner, alone)?;
             wait(cleaner.as_fd())?;
-            storage.remove().about(storage.base.display())?;
+            // It is in nobody's way: the next command has a directory of its own.
+            if let Err(error) = storage.remove() {
+                crate::log!("files of an ended command are left: {}: {error}", storage.base.display());
+            }
         }
         Ok(())
     }
@@ -115,17 +122,92 @@ impl Storage {
     }
 }
 
+/// Failures after which what is left stays: somebody must be at work in it.
+const FAILURES_MAX: u32 = 1000;
+
 /// Deletes what is in a directory, also below directories that their owner has closed. What cannot be
 /// deleted stays; root then finds the directory not empty.
+///
+/// It goes down and up by descriptors, one at a time: a path can be deeper than any path that the kernel takes
+/// (PATH_MAX), and than this process has stack for.
 fn delete_content(directory: &Path) {
-    let _ = fs::set_permissions(directory, Permissions::from_mode(0o700));
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            delete_content(&path);
-            let _ = fs::remove_dir(&path);
-        } else {
-            let _ = fs::remove_file(&path);
+    let Ok(mut at) = Opened::at(directory) else { return };
+    let mut names = Vec::new();
+    let mut failures = 0;
+    while failures < FAILURES_MAX {
+        let moved = match at.delete_all_but_a_directory() {
+            Some(name) => Opened::at(&at.path().join(&name)).inspect(|_| names.push(name)),
+            None => {
+                let Some(name) = names.pop() else { return };
+                Opened::at(&at.path().join("..")).inspect(|above| {
+                    failures += u32::from(fs::remove_dir(above.path().join(name)).is_err());
+                })
+            }
+        };
+        match moved {
+            Ok(next) => at = next,
+            Err(_) => failures += 1,
         }
+    }
+}
+
+/// A directory that is open, and so has a short path.
+struct Opened(OwnedFd);
+
+impl Opened {
+    /// Opens it, after its owner has opened it to itself.
+    fn at(path: &Path) -> io::Result<Self> {
+        let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
+        let flags = (OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW).bits();
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        Ok(Self(opened.into()))
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Deletes what is in it up to the first directory with something in it, whose name is given.
+    fn delete_all_but_a_directory(&self) -> Option<OsString> {
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.file_type().is_ok_and(|kind| kind.is_dir()), entry)).find_map(
+            |(is_directory, entry)| {
+                let deleted = match is_directory {
+                    true => fs::remove_dir(entry.path()),
+                    false => fs::remove_file(entry.path()),
+                };
+                (is_directory && deleted.is_err()).then(|| entry.file_name())
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn deeper_than_any_path_and_closed_it_is_deleted_and_links_are_not_followed() {
+        let top = std::env::temp_dir().join(format!("cordon-storage-{}", std::process::id()));
+        let kept = top.join("kept");
+        fs::create_dir_all(&kept).unwrap();
+        fs::write(kept.join("file"), "x").unwrap();
+        fs::create_dir_all(top.join("content")).unwrap();
+        let mut at = Opened::at(&top.join("content")).unwrap();
+        let name = "d".repeat(200);
+        for _ in 0..100 {
+            fs::create_dir(at.path().join(&name)).unwrap();
+            fs::create_dir(at.path().join("beside")).unwrap();
+            fs::write(at.path().join("beside/file"), "x").unwrap();
+            symlink(&kept, at.path().join("link")).unwrap();
+            let next = Opened::at(&at.path().join(&name)).unwrap();
+            fs::set_permissions(at.path(), Permissions::from_mode(0)).unwrap();
+            at = next;
+        }
+        delete_content(&top.join("content"));
+        fs::remove_dir(top.join("content")).unwrap();
+        assert!(kept.join("file").exists());
+        fs::remove_dir_all(top).unwrap();
     }
 }
