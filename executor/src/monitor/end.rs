@@ -20,7 +20,9 @@ use std::{
 /// Time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// How many times as long as a sample takes the monitor does other things.
-const SAMPLE_REST: u32 = 10;
+const SAMPLE_REST: u32 = 4;
+/// Most time between two samples: one that took long because the host was busy must not leave a hog alone.
+const SAMPLE_INTERVAL_MOST: Duration = Duration::from_millis(100);
 /// Time for a recount of shared memory.
 const RECOUNT_TIME: Duration = Duration::from_millis(500);
 /// Least time between two looks at the processor time.
@@ -110,7 +112,8 @@ impl Job {
         if self.sampled() {
             self.sample(now);
             // Many processes take long to look at: that must stay a small part of the monitor's time.
-            self.next_check = Instant::now() + SAMPLE_INTERVAL.max(now.elapsed() * SAMPLE_REST);
+            let rest = (now.elapsed() * SAMPLE_REST).min(SAMPLE_INTERVAL_MOST);
+            self.next_check = Instant::now() + SAMPLE_INTERVAL.max(rest);
         }
         if let Some(limit) = self.limits.cpu_time_ms.map(Duration::from_millis) {
             let used = Duration::from_micros(self.cpu_used());

@@ -118,6 +118,7 @@ pub struct Monitor {
     jobs: BTreeMap<JobId, Job>,
     next_job: JobId,
     stopping: Option<Instant>,
+    complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
     adopts: bool,
     /// Kept open so that the sandboxes' read ends do not see its end.
@@ -169,6 +170,7 @@ impl Monitor {
             jobs: BTreeMap::new(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
             stopping: None,
+            complaints: 0,
             adopts,
             _alive: held,
         })
@@ -312,7 +314,9 @@ impl Monitor {
                 Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
                 Err(errno) => return Err(MonitorError::System("link", errno.into())),
                 Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
-                Ok(received) if received.truncated => crate::log!("server: oversize message refused"),
+                Ok(received) if received.truncated => {
+                    self.complain(format_args!("oversize message refused"));
+                }
                 Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
             }
         }

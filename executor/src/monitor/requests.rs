@@ -25,7 +25,7 @@ use crate::sandbox::{
 };
 use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{fmt, os::fd::OwnedFd, sync::Arc};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
 /// sampled watchdog comes first, this only bounds how far a process gets between two samples.
@@ -37,13 +37,14 @@ const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
+/// Lines of the log about messages of the server that are none.
+const COMPLAINTS_MAX: u32 = 100;
 
 impl Monitor {
     /// Does what one message asks, or refuses it.
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
         let Ok(message) = ToMonitor::decode(bytes) else {
-            crate::log!("server: malformed message of {} bytes refused", bytes.len());
-            return;
+            return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
         match message {
             ToMonitor::Launch { connection, profile, stdin, limits } => {
@@ -66,6 +67,14 @@ impl Monitor {
                 self.connections.close(connection);
             }
             ToMonitor::Pong => {}
+        }
+    }
+
+    /// Logs what an honest server never does: a few times, as one that is not could fill the log with it.
+    pub(super) fn complain(&mut self, of: fmt::Arguments<'_>) {
+        if self.complaints < COMPLAINTS_MAX {
+            self.complaints += 1;
+            crate::log!("server: {of}");
         }
     }
 

@@ -202,7 +202,7 @@ mod tests {
             fs::write(at.path().join("beside/file"), "x").unwrap();
             symlink(&kept, at.path().join("link")).unwrap();
             let next = Opened::at(&at.path().join(&name)).unwrap();
-            fs::set_permissions(at.path(), Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(at.path(), Permissions::from_mode(0o000)).unwrap();
             at = next;
         }
         delete_content(&top.join("content"));

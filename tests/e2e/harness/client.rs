@@ -54,7 +54,9 @@ fn request(action: Action) -> RunRequest {
 impl Client {
     /// `cordon` with these arguments, talking to this executor.
     pub(crate) fn cordon(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&programs().cordon);
+        // The tests may have been started with signals ignored (nohup, a background job), which it would inherit.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT,QUIT,TERM").arg(&programs().cordon);
         command.args(arguments).env("CORDON_SOCKET", &self.socket);
         command
     }

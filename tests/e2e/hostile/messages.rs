@@ -140,6 +140,17 @@ fn a_flood_of_messages_holds_up_no_deadline() {
 }
 
 #[test]
+fn what_is_no_message_does_not_fill_the_log() {
+    let hostile = Hostile::start();
+    for _ in 0..2000 {
+        scm::send(hostile.link.as_fd(), b"garbage", &[]).unwrap();
+    }
+    hostile.assert_works();
+    let lines = hostile.process.log().lines().filter(|l| l.contains("malformed")).count();
+    assert!((1..=100).contains(&lines), "{lines}");
+}
+
+#[test]
 fn a_command_that_is_cancelled_while_it_is_launched_was_cancelled() {
     let hostile = Hostile::start();
     for _ in 0..20 {
