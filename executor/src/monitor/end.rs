@@ -318,7 +318,10 @@ impl Job {
 
     /// Whether everything is gone; tries to remove the leaves when nothing is left to reap.
     pub(super) fn is_gone(&mut self, now: Instant) -> bool {
-        if self.stage != Stage::Dying || !self.init_reaped || !self.is_clean() {
+        if self.stage != Stage::Dying {
+            return false;
+        }
+        if !self.init_reaped || !self.is_clean() {
             self.next_check = self.next_check.max(now + SAMPLE_INTERVAL);
             return false;
         }
