@@ -172,25 +172,6 @@ fn many_small_processes_are_counted_together() {
 }
 
 #[test]
-fn memory_is_looked_at_while_others_keep_the_monitor_busy() {
-    let busy = std::sync::atomic::AtomicBool::new(true);
-    let hog = "x = bytearray(b'x') * (150 << 20); import time; time.sleep(20)";
-    let report = std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while busy.load(std::sync::atomic::Ordering::Relaxed) {
-                    shared().run(&["-n", "--", "true"]);
-                }
-            });
-        }
-        let report = shared().report(&["--memory", "64M", "--timeout", "40s", "--", "python3", "-c", hog]);
-        busy.store(false, std::sync::atomic::Ordering::Relaxed);
-        report
-    });
-    assert_ended(&report, EndedBy::OutOfMemory, LimitName::Memory);
-}
-
-#[test]
 fn memory_that_processes_share_counts_once() {
     let code = "import os, time\nx = bytearray(b'x') * (40 << 20)\n\
         for i in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n\
