@@ -199,11 +199,16 @@ impl Monitor {
 
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
         let live = self.jobs.values().filter(|job| job.is_live());
-        let alone = plan.host.one_at_a_time;
+        if plan.host.one_at_a_time && live.clone().next().is_some() {
+            return Err(LaunchRefusal::OneAtATime);
+        }
         let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
-        let count = live.filter(|job| alone || same(job)).count();
-        let concurrency = if alone { 1 } else { plan.profile.concurrency };
-        if count >= concurrency as usize { Err(LaunchRefusal::Busy { concurrency }) } else { Ok(()) }
+        let concurrency = plan.profile.concurrency;
+        if live.filter(same).count() >= concurrency as usize {
+            Err(LaunchRefusal::Busy { concurrency })
+        } else {
+            Ok(())
+        }
     }
 
     /// The word to start, with the backstops of a host whose cgroups do not limit.

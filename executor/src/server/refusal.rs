@@ -177,6 +177,11 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal 
             );
             refuse(RefusalCode::Busy, message, format!("try again, or raise profiles.{name}.concurrency"))
         }
+        LaunchRefusal::OneAtATime => refuse(
+            RefusalCode::Busy,
+            "a command runs already, and this host cannot keep two apart: one command at a time",
+            "try again; `cordon doctor` says what this host lacks and what to do about it",
+        ),
         LaunchRefusal::ShuttingDown => shutting_down(),
     }
 }

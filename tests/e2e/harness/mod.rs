@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod lab;
+pub(crate) mod lesser_host;
 pub(crate) mod process;
 pub(crate) mod wire;
 

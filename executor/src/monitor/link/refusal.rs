@@ -37,6 +37,8 @@ pub enum LaunchRefusal {
         /// Commands of one peer at once.
         concurrency: u32,
     },
+    /// A command runs already, on a host that cannot keep two apart.
+    OneAtATime,
     /// The executor is ending.
     ShuttingDown,
 }
@@ -60,6 +62,7 @@ impl LaunchRefusal {
                 writer.number(u64::from(*concurrency));
             }
             Self::ShuttingDown => writer.number(7),
+            Self::OneAtATime => writer.number(8),
         }
     }
 
@@ -80,6 +83,7 @@ impl LaunchRefusal {
             5 => Self::BadRequestFile,
             6 => Self::Busy { concurrency: reader.number_u32()? },
             7 => Self::ShuttingDown,
+            8 => Self::OneAtATime,
             _ => return Err(Malformed),
         })
     }

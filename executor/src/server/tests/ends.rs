@@ -132,6 +132,7 @@ fn what_the_monitor_refuses_is_told_in_words() {
     for (refusal, code, text) in [
         (LaunchRefusal::Busy { concurrency: 3 }, RefusalCode::Busy, "3 commands of this user"),
         (LaunchRefusal::UnknownProfile, RefusalCode::UnknownProfile, "no profile `default` for this user"),
+        (LaunchRefusal::OneAtATime, RefusalCode::Busy, "one command at a time"),
         (LaunchRefusal::ShuttingDown, RefusalCode::ShuttingDown, "shutting down"),
         (LaunchRefusal::BadRequestFile, RefusalCode::Internal, "internal failure"),
     ] {

@@ -1,5 +1,7 @@
 //! Hosts that lack a layer: `strict` refuses and says why, `available` runs and says what held.
 
+mod hosts;
+
 use crate::harness::{
     Executor,
     build::programs,
