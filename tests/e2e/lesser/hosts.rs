@@ -82,8 +82,9 @@ fn assert_ends(executor: &Executor) {
     let report = executor.events(limited("trap '' TERM XCPU; (while :; do :; done) & wait", limits)).report;
     assert_eq!(ended(&report), (EndedBy::CpuTimeout, &[LimitName::CpuTime][..]), "{report:?}");
 
-    // A child's child; a memory that is held until the look at it comes.
-    let hog = "(python3 -c 'x = bytearray(b\"x\") * (200 << 20); input()' < <(sleep 60)); echo over";
+    // In a daemon, which no process of the command's is the parent of any more.
+    let hog =
+        "(setsid python3 -c 'import time; x = bytearray(b\"x\") * (200 << 20); time.sleep(60)' &); sleep 55";
     let limits = LimitRequest { memory_bytes: Some(64 << 20), ..LimitRequest::default() };
     let report = executor.events(limited(hog, limits)).report;
     assert_eq!(ended(&report), (EndedBy::OutOfMemory, &[LimitName::Memory][..]), "{report:?}");
