@@ -1,19 +1,49 @@
-//! What is to be run, as it travels from the server to the command's own process in a sealed memfd.
+//! What is to be run, as it travels from the server to the command's own process in sealed memfds: the request,
+//! and the files it brings.
 //!
-//! The monitor forwards it unread; it is decoded after lock-down, with no more rights than the command.
+//! The monitor forwards both unread; they are decoded after lock-down, with no more rights than the command.
 
-use cordon_protocol::codec::{FrameError, decode_payload, encode_payload};
+use cordon_protocol::{
+    FileIn,
+    codec::{FrameError, decode_payload, encode_payload},
+};
 use serde::{Deserialize, Serialize};
 
-/// Arguments, environment and working directory of a command.
+/// What is to be done, in which environment and directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedRequest {
-    /// Program and arguments; for a shell line already `[shell, "-c", line]`.
-    pub argv: Vec<String>,
+    /// A program, or an errand.
+    pub work: Work,
     /// Entries beside the standard ones and the profile's.
     pub env: Vec<(String, String)>,
     /// Working directory; none is the workspace.
     pub cwd: Option<String>,
+}
+
+/// A program, or an errand for which the command's own process needs none. The order of the variants is part of
+/// what the audit trail's fingerprint covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Program and arguments; for a shell line already `[shell, "-c", line]`.
+    Program(Vec<String>),
+    /// Standard input to a file of the workspace, with these permission bits.
+    Write {
+        /// Relative to the workspace.
+        path: String,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A file of the workspace to standard output.
+    Read {
+        /// Relative to the workspace.
+        path: String,
+    },
+    /// Bytes and number of files of the workspace to standard output.
+    Measure,
+    /// Nothing but the files that came along.
+    Nothing,
+    /// The files that match these patterns to standard output, as frames of [`cordon_protocol::CollectedFile`].
+    Collect(Vec<String>),
 }
 
 impl SealedRequest {
@@ -32,4 +62,20 @@ impl SealedRequest {
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         decode_payload(bytes)
     }
+}
+
+/// The bytes of a memory file with these files.
+///
+/// # Errors
+/// When they are larger than a memory file may be.
+pub fn encode_files(files: &[FileIn]) -> Result<Vec<u8>, FrameError> {
+    encode_payload(&files)
+}
+
+/// The files in these bytes.
+///
+/// # Errors
+/// When they are not exactly such a list.
+pub fn decode_files(bytes: &[u8]) -> Result<Vec<FileIn>, FrameError> {
+    decode_payload(bytes)
 }

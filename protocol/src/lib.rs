@@ -18,9 +18,12 @@ pub mod response;
 pub mod units;
 
 pub use report::{
-    Captured, CgroupMode, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName, NamespaceName,
-    NetworkMode,
+    Captured, CgroupMode, Collected, Encoding, EndedBy, Enforced, ExitReport, FullReport, Hint, LimitName,
+    NamespaceName, NetworkMode,
 };
-pub use request::{Action, Hello, LimitRequest, Request, RunRequest};
-pub use response::{Event, Health, JobInfo, LayerReport, LimitInfo, ProfileInfo, Refusal, RefusalCode};
+pub use request::{Action, FileIn, Hello, LimitRequest, Request, RunRequest};
+pub use response::{
+    CollectedFile, Event, Health, JobInfo, LayerReport, LimitInfo, ProfileInfo, Refusal, RefusalCode,
+    WorkspaceInfo,
+};
 pub use units::{Bytes, Millis};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// Version of the protocol; a peer of another version is refused by name.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
-/// Largest payload of a frame a client may send: a whole argument list (2 MiB) and some room, bytes.
-pub const REQUEST_FRAME_MAX: usize = 4 << 20;
+/// Largest payload of a frame a client may send: a whole argument list (2 MiB), files, and some room, bytes.
+pub const REQUEST_FRAME_MAX: usize = 16 << 20;
 /// Largest payload of a frame the executor sends: two captured streams at their ceiling in base64, bytes.
 pub const EVENT_FRAME_MAX: usize = 32 << 20;
 /// Largest piece of standard input or output in one frame, bytes.
@@ -23,6 +23,25 @@ pub const CWD_MAX_BYTES: usize = 4095;
 pub const NAME_MAX_BYTES: usize = 64;
 /// Largest sealed request that the monitor forwards, bytes.
 pub const SEALED_REQUEST_MAX: u64 = 4 << 20;
+/// Largest sealed list of files that the monitor forwards, bytes.
+pub const SEALED_FILES_MAX: u64 = 16 << 20;
+
+/// Longest name of a workspace, bytes.
+pub const WORKSPACE_NAME_MAX: usize = 64;
+/// Named workspaces of one peer.
+pub const WORKSPACES_PER_PEER: usize = 1000;
+/// Files that one request may bring, and as many may be collected.
+pub const FILES_MAX: usize = 256;
+/// Bytes in the files that one request brings, together.
+pub const FILES_BYTES_MAX: usize = 12 << 20;
+/// Bytes of one collected file; of a larger one the beginning is sent.
+pub const COLLECTED_FILE_MAX: usize = 4 << 20;
+/// Bytes of all collected files of one command together.
+pub const COLLECTED_BYTES_MAX: usize = 16 << 20;
+/// Patterns of one request.
+pub const COLLECT_PATTERNS_MAX: usize = 64;
+/// Time for collecting.
+pub const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for a client to send its hello and its request.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,3 +71,28 @@ pub const AUDIT_FILE: &str = "/var/log/cordon/audit.jsonl";
 pub const SOCKET_VARIABLE: &str = "CORDON_SOCKET";
 /// Name of the profile that is used when none is named.
 pub const DEFAULT_PROFILE: &str = "default";
+
+/// Whether this is a workspace's name: lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a
+/// digit, at most [`WORKSPACE_NAME_MAX`] bytes. None of them is a path or hidden.
+pub fn is_workspace_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let rest = |b: u8| plain(b) || matches!(b, b'.' | b'_' | b'-');
+    name.len() <= WORKSPACE_NAME_MAX && name.bytes().next().is_some_and(plain) && name.bytes().all(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_s_name_is_never_a_path() {
+        let longest = "a".repeat(WORKSPACE_NAME_MAX);
+        for name in ["a", "0", "my-project_2.1", &longest] {
+            assert!(is_workspace_name(name), "{name}");
+        }
+        let longer = "a".repeat(WORKSPACE_NAME_MAX + 1);
+        for name in ["", ".", "..", ".a", "-a", "a/b", "../a", "A", "ä", "a b", "a\0", "a\n", &longer] {
+            assert!(!is_workspace_name(name), "{name:?}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The exit report: the same fields on the socket, in the CLI's `--json` and over HTTP.
 
+use crate::response::CollectedFile;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +46,53 @@ pub struct ExitReport {
     pub enforced: Enforced,
     /// What probably stood in the way, and what to change.
     pub hint: Option<Hint>,
+}
+
+/// A report with what was collected: what the command line's `--json` and HTTP give.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FullReport {
+    /// The report.
+    #[serde(flatten)]
+    pub report: ExitReport,
+    /// Files that `collect` asked for; absent where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collected: Option<Vec<Collected>>,
+}
+
+/// A collected file for people and programs that read JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Collected {
+    /// Path relative to the workspace; the pattern, where nothing matched it.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its size, bytes.
+    pub size: u64,
+    /// What is in it, as far as it fits; none where `problem` says why.
+    pub content: Option<String>,
+    /// How `content` is to be read.
+    pub encoding: Encoding,
+    /// There is more in it than `content` has.
+    pub truncated: bool,
+    /// Why there is no content.
+    pub problem: Option<String>,
+}
+
+impl From<CollectedFile> for Collected {
+    fn from(file: CollectedFile) -> Self {
+        let captured = Captured::from_bytes(file.content);
+        Self {
+            path: file.path,
+            mode: file.mode,
+            size: file.size,
+            content: file.problem.is_none().then_some(captured.text),
+            encoding: captured.encoding,
+            truncated: file.truncated,
+            problem: file.problem,
+        }
+    }
 }
 
 /// Causes of an end. The order of the variants is part of the wire format.

@@ -10,7 +10,7 @@ pub enum Request {
     /// Run a command; the connection carries its events until the report.
     Run(Box<RunRequest>),
     /// A piece of standard input (at most [`crate::limits::CHUNK_MAX`] bytes), after `Run` with `stdin`.
-    Stdin(Vec<u8>),
+    Stdin(#[serde(with = "serde_bytes")] Vec<u8>),
     /// End of standard input.
     StdinEnd,
     /// The peer's own commands: answered by `Jobs`.
@@ -24,6 +24,13 @@ pub enum Request {
     Profiles,
     /// What this host enforces: answered by `Doctor`.
     Doctor,
+    /// The peer's own workspaces: answered by `Workspaces`.
+    Workspaces,
+    /// Delete one of the peer's own workspaces, which no command may be using: answered by `WorkspaceDeleted`.
+    DeleteWorkspace {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Who speaks, and in which version.
@@ -52,15 +59,71 @@ pub struct RunRequest {
     pub stream: bool,
     /// Limits that differ from the profile's defaults.
     pub limits: LimitRequest,
+    /// Named workspace (see [`crate::limits::is_workspace_name`]); none is a private one that goes with the
+    /// command.
+    pub workspace: Option<String>,
+    /// Files to be there before the command starts, at most [`crate::limits::FILES_MAX`].
+    pub files: Vec<FileIn>,
+    /// Patterns (`*`, `?`, `[a-z]`, `**`), relative to the workspace, of the files that are sent after the
+    /// command's end as `File` events.
+    pub collect: Vec<String>,
 }
 
-/// A program with its arguments, or a line for the profile's shell.
+impl RunRequest {
+    /// This action under the default profile, its output in the report.
+    pub fn new(action: Action) -> Self {
+        Self {
+            profile: None,
+            action,
+            cwd: None,
+            env: Vec::new(),
+            stdin: false,
+            stream: false,
+            limits: LimitRequest::default(),
+            workspace: None,
+            files: Vec::new(),
+            collect: Vec::new(),
+        }
+    }
+}
+
+/// A file that is put into the workspace before the command starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIn {
+    /// Path relative to the workspace, without `..`; missing directories are made.
+    pub path: String,
+    /// What is to be in it; a file that is there is replaced.
+    #[serde(with = "serde_bytes")]
+    pub content: Vec<u8>,
+    /// Permission bits; none is 0644.
+    pub mode: Option<u32>,
+}
+
+/// What is to be run: a program with its arguments, a line for the profile's shell, or a small errand in the
+/// workspace for which no program is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Program and arguments, no shell between.
     Argv(Vec<String>),
     /// One line for the shell (`bash -c LINE`).
     Line(String),
+    /// Write standard input to a file of the workspace.
+    Write {
+        /// Path relative to the workspace.
+        path: String,
+        /// Permission bits; none is 0644.
+        mode: Option<u32>,
+    },
+    /// Write a file of the workspace to standard output.
+    Read {
+        /// Path relative to the workspace.
+        path: String,
+    },
+    /// Write the workspace's size to standard output: bytes and number of files and directories, in decimal, with
+    /// a space between.
+    Measure,
+    /// Nothing but `files` and `collect`.
+    Nothing,
 }
 
 /// Limits a request asks for; none is the profile's default.

@@ -12,9 +12,9 @@ pub enum Event {
         id: String,
     },
     /// A piece of standard output.
-    Stdout(Vec<u8>),
+    Stdout(#[serde(with = "serde_bytes")] Vec<u8>),
     /// A piece of standard error.
-    Stderr(Vec<u8>),
+    Stderr(#[serde(with = "serde_bytes")] Vec<u8>),
     /// The last event of a command.
     Exited(Box<ExitReport>),
     /// The request was refused; the connection closes.
@@ -30,6 +30,47 @@ pub enum Event {
     Profiles(Vec<ProfileInfo>),
     /// Answer to `Doctor`.
     Doctor(Vec<LayerReport>),
+    /// A command waits for its turn; sent again whenever its position has changed.
+    Queued {
+        /// 1 is the next one of this peer and profile.
+        position: u32,
+    },
+    /// A file that `collect` asked for, before `Exited`.
+    File(CollectedFile),
+    /// Answer to `Workspaces`, in the order of names.
+    Workspaces(Vec<WorkspaceInfo>),
+    /// Answer to `DeleteWorkspace`.
+    WorkspaceDeleted {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A file of the workspace after a command's end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectedFile {
+    /// Path relative to the workspace; the pattern, where `problem` says that nothing matched it.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its size, bytes.
+    pub size: u64,
+    /// What is in it, as far as it fits ([`crate::limits::COLLECTED_FILE_MAX`]).
+    #[serde(with = "serde_bytes")]
+    pub content: Vec<u8>,
+    /// There is more in it than `content` has.
+    pub truncated: bool,
+    /// Why there is no content.
+    pub problem: Option<String>,
+}
+
+/// A named workspace, as its own peer sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceInfo {
+    /// Its name.
+    pub name: String,
+    /// When a name in its top directory last changed, seconds since 1970.
+    pub modified: u64,
 }
 
 /// Why nothing was run.

@@ -1,14 +1,14 @@
 //! The process that becomes the command: joins what init has made, locks itself down, waits, executes.
 
 use super::{
-    Go, Plan, caps, exec, fds, ids, init, landlock,
+    Go, Plan, caps, errand, exec, fds, ids, init, landlock,
     message::{Held, Report},
     plan::{self, GO_LEN, Place},
     rlimits, seccomp,
     steps::{About, Fault, Step, walk},
 };
 use crate::{
-    sealed::SealedRequest,
+    sealed::{SealedRequest, Work},
     sys::{privilege, process, process::exit_now, scm},
 };
 use ::landlock::RulesetCreated;
@@ -20,10 +20,11 @@ use nix::{
         socket::{MsgFlags, send},
         stat::{Mode, umask},
     },
-    unistd::setsid,
+    unistd::{Pid, setsid},
 };
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
 };
@@ -35,12 +36,17 @@ pub struct CommandContext {
     pub plan: Arc<Plan>,
     /// Where it has its files.
     pub place: Place,
-    /// The command's end of its pair with the monitor.
-    pub control: OwnedFd,
+    /// The command's end of its pair with the monitor; closed once there is nothing more to tell.
+    pub control: Option<OwnedFd>,
     /// The command's end of the pair with init; none without namespaces.
     pub sync: Option<OwnedFd>,
     /// init, whose namespaces are joined; none without namespaces.
     pub init: Option<OwnedFd>,
+    /// Namespaces of a sandbox whose command has ended: this process comes after it, to collect what it left, and
+    /// ends whatever still runs there.
+    pub after: Option<Namespaces>,
+    /// Nothing else of this uid that this process can see is anybody else's.
+    pub ends_others: bool,
     /// Closed by the kernel when the monitor has ended.
     pub alive: OwnedFd,
     /// Rules made before the uid is gone.
@@ -51,10 +57,50 @@ pub struct CommandContext {
     pub go: Option<Go>,
     /// What came with it.
     pub request: Option<OwnedFd>,
+    /// What came with it: files for the workspace.
+    pub files: Option<OwnedFd>,
     /// What came with it.
     pub stdio: Option<fds::Stdio>,
     /// The request, decoded.
     pub decoded: Option<SealedRequest>,
+}
+
+/// Namespaces that can be joined again, after init has given up the rights that joining through it takes.
+#[derive(Debug)]
+pub struct Namespaces {
+    /// For the caller of clone3(2), not for the process itself.
+    pub pid: OwnedFd,
+    /// mount, ipc, uts, and net where it is the sandbox's own.
+    pub others: Vec<OwnedFd>,
+}
+
+impl Namespaces {
+    /// Those of a sandbox's init, which is still root.
+    ///
+    /// # Errors
+    /// errno of open(2).
+    pub fn of(init: Pid, network: bool) -> Result<Self, Fault> {
+        let open = |name: &str| {
+            let path = format!("/proc/{init}/ns/{name}");
+            File::open(&path).map(OwnedFd::from).about(path)
+        };
+        let names = ["mnt", "ipc", "uts", "net"];
+        let count = if network { names.len() } else { names.len() - 1 };
+        Ok(Self {
+            pid: open("pid")?,
+            others: names[..count].iter().map(|n| open(n)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.others.iter().chain([&self.pid])
+    }
+
+    fn join(self) -> Result<(), Fault> {
+        self.others
+            .iter()
+            .try_for_each(|fd| setns(fd, CloneFlags::empty()).about("namespaces of the sandbox"))
+    }
 }
 
 /// How badly the kernel wants this process when the host itself runs out of memory: before the host's own
@@ -70,8 +116,9 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         name: "descriptors",
         why: "first of all: the copy has every descriptor of the monitor, listening socket and link included",
         run: |c| {
-            let mut keep = vec![c.control.as_raw_fd(), c.alive.as_raw_fd()];
-            keep.extend([&c.sync, &c.init].into_iter().flatten().map(AsRawFd::as_raw_fd));
+            let mut keep = vec![c.alive.as_raw_fd()];
+            keep.extend([&c.control, &c.sync, &c.init].into_iter().flatten().map(AsRawFd::as_raw_fd));
+            keep.extend(c.after.iter().flat_map(|after| after.all().map(|fd| fd.as_raw_fd())));
             fds::close_all_but(&keep)
         },
     },
@@ -88,6 +135,9 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         why: "all at once, through init, while both are still root; then init may drop its rights",
         run: |c| {
             // Both stay open: init must not see this process's end before the monitor hears its reason.
+            if let Some(after) = c.after.take() {
+                return after.join();
+            }
             let (Some(init), Some(sync)) = (&c.init, &c.sync) else { return Ok(()) };
             let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
             if c.plan.isolates_network() {
@@ -182,6 +232,17 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
             Ok(())
         },
     },
+    Step {
+        name: "end_others",
+        why: "only after a command: what it left behind runs on no longer. As its user, before Landlock, whose scope \
+              lets no signal out",
+        run: |c| {
+            if c.ends_others {
+                process::kill_everything_of_own_uid();
+            }
+            Ok(())
+        },
+    },
     Step { name: "dumpable", why: "after the uid, which resets it", run: |_| init::not_dumpable() },
     Step {
         name: "parent",
@@ -233,6 +294,14 @@ pub const START: &[Step<CommandContext>] = &[
         },
     },
     Step {
+        name: "files",
+        why: "with the command's own rights, and before the working directory, which may be one of theirs",
+        run: |c| match c.files.take() {
+            Some(files) => errand::put(&c.place.home, &exec::read_files(files)?),
+            None => Ok(()),
+        },
+    },
+    Step {
         name: "chdir",
         why: "as the command's user, so that a directory it may not enter is refused by the kernel",
         run: |c| {
@@ -252,9 +321,14 @@ pub const START: &[Step<CommandContext>] = &[
     },
     Step {
         name: "exec",
-        why: "the end of the list: the pair with the monitor closes on success",
+        why: "the end of the list: the pair with the monitor closes on success; an errand takes no program",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
+            if !matches!(request.work, Work::Program(_)) {
+                // As an exec would: nothing more will be told.
+                c.control = None;
+                errand::perform(&request.work, &c.place);
+            }
             Err(exec::Program::new(&c.plan, &c.place, request)?.execute())
         },
     },
@@ -263,8 +337,9 @@ pub const START: &[Step<CommandContext>] = &[
 /// Waits for the word to start and what comes with it.
 fn receive_go(context: &mut CommandContext) -> Result<(), Fault> {
     let mut bytes = [0; GO_LEN];
+    let control = context.control.as_ref().ok_or(Errno::EPROTO)?;
     let received = loop {
-        match scm::receive(context.control.as_fd(), &mut bytes) {
+        match scm::receive(control.as_fd(), &mut bytes) {
             Err(Errno::EINTR) => {}
             other => break other?,
         }
@@ -277,6 +352,7 @@ fn receive_go(context: &mut CommandContext) -> Result<(), Fault> {
     let mut descriptors = received.descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| Fault::new(Errno::EPROTO, "missing descriptor"));
     context.request = Some(next()?);
+    context.files = go.files.then(&mut next).transpose()?;
     let (stdout, stderr) = (next()?, next()?);
     context.stdio = Some(fds::Stdio { stdout, stderr, stdin: go.stdin.then(next).transpose()? });
     context.go = Some(go);
@@ -285,7 +361,7 @@ fn receive_go(context: &mut CommandContext) -> Result<(), Fault> {
 
 /// The whole life of the process up to its exec. Never returns.
 pub fn run(mut context: CommandContext) -> ! {
-    let control = context.control.as_raw_fd();
+    let control = context.control.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let tell = |report: Report| send(control, &report.encode(), MsgFlags::MSG_NOSIGNAL);
     let locked = walk(LOCK_DOWN, &mut context);
     if let Err(failed) = locked {

@@ -8,8 +8,11 @@ use super::{
     plan::Place,
     steps::{About, Fault},
 };
-use crate::{sealed::SealedRequest, sys::memfd};
-use cordon_protocol::limits;
+use crate::{
+    sealed::{self, SealedRequest, Work},
+    sys::memfd,
+};
+use cordon_protocol::{FileIn, limits};
 use nix::{
     errno::Errno,
     unistd::{chdir, execve, getcwd},
@@ -30,15 +33,29 @@ use std::{
 /// # Errors
 /// When it is not sealed, too large, or not a request.
 pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
+    let bytes = read_sealed(fd, limits::SEALED_REQUEST_MAX)?;
+    SealedRequest::decode(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
+}
+
+/// Reads and decodes the sealed files.
+///
+/// # Errors
+/// When they are not sealed, too large, or not files.
+pub fn read_files(fd: OwnedFd) -> Result<Vec<FileIn>, Fault> {
+    let bytes = read_sealed(fd, limits::SEALED_FILES_MAX)?;
+    sealed::decode_files(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
+}
+
+fn read_sealed(fd: OwnedFd, most: u64) -> Result<Vec<u8>, Fault> {
     let length = memfd::sealed_length(fd.as_fd()).ok_or_else(|| Fault::new(Errno::EINVAL, "not sealed"))?;
-    if length > limits::SEALED_REQUEST_MAX {
+    if length > most {
         return Err(Fault::new(Errno::E2BIG, "sealed request"));
     }
     let mut file = File::from(fd);
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    SealedRequest::decode(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
+    Ok(bytes)
 }
 
 /// Changes to the request's working directory, which must lie in what the profile gives, also after
@@ -91,7 +108,10 @@ impl Program {
         let entries = environment::build(place, user, &profile.shell, &profile.env, &request.env);
         let string =
             |text: &str| CString::new(text).map_err(|_| Fault::new(Errno::EINVAL, "NUL in an argument"));
-        let name = request.argv.first().ok_or_else(|| Fault::new(Errno::EINVAL, "empty argv"))?;
+        let Work::Program(argv) = &request.work else {
+            return Err(Fault::new(Errno::EINVAL, "an errand is no program"));
+        };
+        let name = argv.first().ok_or_else(|| Fault::new(Errno::EINVAL, "empty argv"))?;
         let search = entries.get("PATH").map_or("", String::as_str);
         let candidates = if name.contains('/') {
             vec![string(name)?]
@@ -99,7 +119,7 @@ impl Program {
             let joined = |dir: &str| string(&format!("{}/{name}", if dir.is_empty() { "." } else { dir }));
             search.split(':').map(joined).collect::<Result<_, _>>()?
         };
-        let argv = request.argv.iter().map(|text| string(text)).collect::<Result<_, _>>()?;
+        let argv = argv.iter().map(|text| string(text)).collect::<Result<_, _>>()?;
         Ok(Self { candidates, argv, environment: environment::to_strings(&entries) })
     }
 

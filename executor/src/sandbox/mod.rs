@@ -6,6 +6,7 @@
 pub mod caps;
 pub mod command;
 pub mod environment;
+pub mod errand;
 pub mod exec;
 pub mod fds;
 pub mod ids;

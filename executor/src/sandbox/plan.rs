@@ -62,6 +62,8 @@ pub struct Place {
 pub struct Go {
     /// Standard input is a descriptor; otherwise `/dev/null`.
     pub stdin: bool,
+    /// Files for the workspace come after the request.
+    pub files: bool,
     /// RLIMIT_DATA, bytes; `u64::MAX` is none.
     pub data: u64,
     /// RLIMIT_NPROC; `u64::MAX` is none.
@@ -76,6 +78,7 @@ impl Go {
     pub fn encode(self) -> [u8; GO_LEN] {
         let mut bytes = [0; GO_LEN];
         bytes[0] = u8::from(self.stdin);
+        bytes[1] = u8::from(self.files);
         bytes[8..16].copy_from_slice(&self.data.to_le_bytes());
         bytes[16..].copy_from_slice(&self.processes.to_le_bytes());
         bytes
@@ -88,7 +91,7 @@ impl Go {
             field.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(field)
         };
-        Self { stdin: bytes[0] == 1, data: number(8), processes: number(16) }
+        Self { stdin: bytes[0] == 1, files: bytes[1] == 1, data: number(8), processes: number(16) }
     }
 }
 
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_word_to_start_round_trips() {
-        let go = Go { stdin: true, data: 1 << 40, processes: u64::MAX };
+        let go = Go { stdin: true, files: true, data: 1 << 40, processes: u64::MAX };
         assert_eq!(Go::decode(go.encode()), go);
     }
 }

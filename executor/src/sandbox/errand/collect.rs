@@ -1,0 +1,88 @@
+//! Files that match patterns, sent as frames: what is collected after a command's end.
+
+use super::files;
+use cordon_protocol::{CollectedFile, codec::encode_frame, limits};
+use glob::MatchOptions;
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+/// Names that a pattern may come to before the rest is left out.
+const MATCHES_MAX: usize = 100_000;
+/// Room in a frame beside a file's content, bytes.
+const FRAME_ROOM: usize = 16 << 10;
+
+/// As a shell does: `*` stays within a name and leaves out what begins with a dot.
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+
+/// Writes every regular file below `home` that matches one of the patterns, in their order, each once.
+///
+/// # Errors
+/// The workspace cannot be entered, or nobody reads.
+pub(super) fn collect(home: &Path, patterns: &[String], mut out: File) -> io::Result<()> {
+    // Patterns are relative, and a workspace's own path may hold what means something in a pattern.
+    std::env::set_current_dir(home)?;
+    let mut sent: Vec<String> = Vec::new();
+    let mut room = limits::COLLECTED_BYTES_MAX;
+    for pattern in patterns {
+        let mut matched = false;
+        let names = glob::glob_with(pattern, OPTIONS).map_err(io::Error::other)?;
+        for path in names.flatten().take(MATCHES_MAX) {
+            if path.is_dir() && !path.is_symlink() {
+                continue;
+            }
+            matched = true;
+            let name = path.to_string_lossy().into_owned();
+            if sent.contains(&name) {
+                continue;
+            }
+            if sent.len() == limits::FILES_MAX {
+                let problem = format!("more than {} files match", limits::FILES_MAX);
+                return send(&mut out, &missing(pattern, problem));
+            }
+            let file = read(home, &name, &mut room);
+            sent.push(name);
+            send(&mut out, &file)?;
+        }
+        if !matched {
+            send(&mut out, &missing(pattern, "no file matches".to_owned()))?;
+        }
+    }
+    Ok(())
+}
+
+fn missing(path: &str, problem: String) -> CollectedFile {
+    CollectedFile {
+        path: path.to_owned(),
+        mode: 0,
+        size: 0,
+        content: Vec::new(),
+        truncated: false,
+        problem: Some(problem),
+    }
+}
+
+/// A file with as much of its content as fits.
+fn read(home: &Path, name: &str, room: &mut usize) -> CollectedFile {
+    let found = files::open(home, name).and_then(|mut file| {
+        let meta = file.metadata()?;
+        let most = limits::COLLECTED_FILE_MAX.min(*room);
+        let mut content = Vec::new();
+        file.by_ref().take(most as u64).read_to_end(&mut content)?;
+        // Not its size: it may lie, as /proc's files do, or change.
+        let truncated = content.len() == most && file.read(&mut [0])? > 0;
+        *room -= content.len();
+        let (mode, size) = (meta.mode() & 0o777, meta.len());
+        Ok(CollectedFile { path: name.to_owned(), mode, size, content, truncated, problem: None })
+    });
+    found.unwrap_or_else(|error| missing(name, error.to_string()))
+}
+
+fn send(out: &mut File, file: &CollectedFile) -> io::Result<()> {
+    let frame = encode_frame(file, limits::COLLECTED_FILE_MAX + FRAME_ROOM).map_err(io::Error::other)?;
+    out.write_all(&frame)
+}

@@ -1,0 +1,146 @@
+//! Single files of the workspace: made, written, opened, never outside it.
+
+use crate::sandbox::steps::{About, Fault};
+use cordon_protocol::FileIn;
+use nix::{
+    errno::Errno,
+    fcntl::{self, OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat},
+    unistd::{UnlinkatFlags, unlinkat},
+};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    path::{Component, Path},
+};
+
+/// Permission bits where none are given.
+pub const DEFAULT_MODE: u32 = 0o644;
+
+/// Puts files into the workspace, in their order.
+///
+/// # Errors
+/// The file that could not be written.
+pub fn put(home: &Path, files: &[FileIn]) -> Result<(), Fault> {
+    files.iter().try_for_each(|file| {
+        let made = create(home, &file.path, file.mode.unwrap_or(DEFAULT_MODE));
+        made.and_then(|mut open| open.write_all(&file.content)).about(&file.path)
+    })
+}
+
+/// A new file at a path below the workspace in place of whatever is there; missing directories are made.
+pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<File> {
+    let path = relative(path)?;
+    let name = path.file_name().ok_or(Errno::EISDIR)?;
+    let mut at = open_directory(home)?;
+    for part in path.parent().into_iter().flat_map(Path::components) {
+        at = enter(&at, part.as_os_str())?;
+    }
+    // A link or a pipe that is there is replaced, not followed or waited for.
+    match unlinkat(&at, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    let own = Mode::S_IRUSR | Mode::S_IWUSR;
+    let file = openat2(&at, name, OpenHow::new().flags(flags).mode(own).resolve(within()))?;
+    // After the umask, which would take bits away.
+    fchmod(&file, Mode::from_bits_truncate(mode & 0o777))?;
+    Ok(file.into())
+}
+
+/// A regular file below the workspace, for reading. What only looks like one is refused without waiting.
+pub(super) fn open(home: &Path, path: &str) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let how = OpenHow::new().flags(flags).resolve(within());
+    let file = openat2(open_directory(home)?, relative(path)?, how)?;
+    match SFlag::from_bits_truncate(fstat(&file)?.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => Ok(file.into()),
+        SFlag::S_IFDIR => Err(Errno::EISDIR.into()),
+        _ => Err(io::Error::other("not a regular file")),
+    }
+}
+
+/// The directory of this name, made where there is none.
+fn enter(at: &OwnedFd, name: &OsStr) -> nix::Result<OwnedFd> {
+    match mkdirat(at, name, Mode::from_bits_truncate(0o755)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    openat2(at, name, OpenHow::new().flags(OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(within()))
+}
+
+/// No way out of the directory that a look-up starts from (openat2(2)).
+fn within() -> ResolveFlag {
+    ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS
+}
+
+fn open_directory(home: &Path) -> nix::Result<OwnedFd> {
+    fcntl::open(home, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+/// A path that only goes down. The server has refused every other one before.
+fn relative(path: &str) -> io::Result<&Path> {
+    let path = Path::new(path);
+    let down = path.components().all(|c| matches!(c, Component::Normal(_)));
+    if down && path.components().next().is_some() { Ok(path) } else { Err(Errno::EINVAL.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    fn home(name: &str) -> std::path::PathBuf {
+        let home = std::env::temp_dir().join(format!("cordon-errand-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&home);
+        fs::create_dir_all(home.join("inside")).unwrap();
+        home
+    }
+
+    #[test]
+    fn files_are_made_with_their_directories_content_and_mode() {
+        let home = home("make");
+        let file = |path: &str, mode| FileIn { path: path.into(), content: b"x".to_vec(), mode };
+        put(&home, &[file("a/b/c", None), file("run", Some(0o4755)), file("a/b/c", Some(0o600))]).unwrap();
+        let mode = |path: &str| fs::metadata(home.join(path)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode("a/b/c"), mode("run")), (0o600, 0o755));
+        assert_eq!(fs::read(home.join("a/b/c")).unwrap(), b"x");
+        for path in ["", "/etc/x", "../x", "a/../../x", ".", "a"] {
+            let fault = put(&home, &[file(path, None)]).unwrap_err();
+            assert_eq!(fault.detail, path);
+        }
+        fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn links_lead_nowhere_outside() {
+        let home = home("links");
+        let outside = home.with_extension("outside");
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("kept"), "kept").unwrap();
+        symlink(&outside, home.join("out")).unwrap();
+        symlink(outside.join("kept"), home.join("file")).unwrap();
+        symlink("inside", home.join("in")).unwrap();
+        assert!(create(&home, "out/new", 0o644).is_err());
+        assert!(open(&home, "out/kept").is_err());
+        assert!(open(&home, "file").is_err());
+        // The link itself is what is replaced.
+        create(&home, "file", 0o644).unwrap();
+        assert!(fs::symlink_metadata(home.join("file")).unwrap().is_file());
+        create(&home, "in/new", 0o644).unwrap();
+        assert!(home.join("inside/new").exists() && open(&home, "in/new").is_ok());
+        let left: Vec<_> = fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["kept"]);
+        assert_eq!(fs::read(outside.join("kept")).unwrap(), b"kept");
+        nix::unistd::mkfifo(&home.join("pipe"), Mode::S_IRWXU).unwrap();
+        assert!(open(&home, "pipe").unwrap_err().to_string().contains("not a regular file"));
+        fs::remove_dir_all(home).unwrap();
+        fs::remove_dir_all(outside).unwrap();
+    }
+}

@@ -1,0 +1,54 @@
+//! Errands: what is done in a workspace without a program, by the command's own process, after its whole lock-down
+//! and before (or in place of) its exec.
+//!
+//! Root never follows a path that a command could have made: it is this process, which can do no more than the
+//! command, that reads and writes there.
+
+mod collect;
+mod files;
+pub mod tree;
+
+pub use files::put;
+
+use super::plan::Place;
+use crate::{sealed::Work, sys::process::exit_now};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+};
+
+/// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
+/// error. Returns only for a program, which is none.
+pub fn perform(work: &Work, place: &Place) {
+    let home = &place.home;
+    let (about, done) = match work {
+        Work::Program(_) => return,
+        Work::Nothing => ("nothing", Ok(())),
+        Work::Write { path, mode } => {
+            (&path[..], files::create(home, path, *mode).and_then(|file| copy(io::stdin(), file)))
+        }
+        Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
+        Work::Measure => ("the workspace", tree::measure(home, tree::COUNT_MAX).and_then(say)),
+        Work::Collect(patterns) => {
+            ("collecting", output().and_then(|out| collect::collect(home, patterns, out)))
+        }
+    };
+    if let Err(error) = &done {
+        let _ = writeln!(io::stderr(), "{about}: {error}");
+    }
+    exit_now(i32::from(done.is_err()))
+}
+
+/// Standard output without a buffer: whoever ends at once flushes none.
+fn output() -> io::Result<File> {
+    Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
+}
+
+fn say(size: tree::Size) -> io::Result<()> {
+    output()?.write_all(format!("{} {}\n", size.bytes, size.files).as_bytes())
+}
+
+fn copy(mut from: impl io::Read, mut to: impl Write) -> io::Result<()> {
+    io::copy(&mut from, &mut to).map(drop)
+}
