@@ -12,9 +12,10 @@ use crate::{
     host::NAMESPACES,
     sandbox::{
         Plan,
-        command::{self, CommandContext},
+        command::{self, CommandContext, Namespaces},
         init::{self, InitContext},
-        message::{Held, Report},
+        message::Report,
+        plan::Place,
         steps::{About, FailedStep, Fault, Step, walk},
         storage::Storage,
     },
@@ -50,6 +51,16 @@ pub(super) struct Resources {
     pub(super) pid_namespace: File,
 }
 
+impl Resources {
+    /// Leaves a sandbox's pid namespace, in which a child was to land.
+    fn return_home(&self) {
+        if setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
+            // A monitor whose children would land in a sandbox must not go on.
+            abort();
+        }
+    }
+}
+
 /// A process of a sandbox.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -73,7 +84,7 @@ pub(super) struct Launch<'a> {
     plan: Arc<Plan>,
     limits: Limits,
     job: JobId,
-    wants_stdin: bool,
+    asked: Asked,
     stdin: Option<Pipe>,
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
@@ -84,7 +95,19 @@ pub(super) struct Launch<'a> {
     init_control: Option<(OwnedFd, OwnedFd)>,
     sync: Option<(OwnedFd, OwnedFd)>,
     init: Option<Process>,
+    namespaces: Option<Namespaces>,
     command: Option<Process>,
+}
+
+/// What a launch depends on beside profile and limits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked {
+    /// Standard input is a pipe.
+    pub(super) stdin: bool,
+    /// Directory of the named workspace; none is a private one.
+    pub(super) workspace: Option<PathBuf>,
+    /// The sandbox will be entered again after the command's end.
+    pub(super) collect: bool,
 }
 
 /// The leaves of a sandbox; none without cgroup v2.
@@ -103,6 +126,10 @@ pub(super) struct Launched {
     pub(super) command: Process,
     /// Its init; none without namespaces.
     pub(super) init: Option<Process>,
+    /// What it takes to enter the sandbox again; none where nobody will, and without namespaces.
+    pub(super) namespaces: Option<Namespaces>,
+    /// Where it has its files.
+    pub(super) place: Place,
     /// The monitor's end of the pair with the command.
     pub(super) control: OwnedFd,
     /// The monitor's end of the pair with init.
@@ -129,7 +156,7 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
             run: |l| {
                 l.stdout = Some(l.pipe()?);
                 l.stderr = Some(l.pipe()?);
-                l.stdin = if l.wants_stdin { Some(l.pipe()?) } else { None };
+                l.stdin = if l.asked.stdin { Some(l.pipe()?) } else { None };
                 l.give_to_command()
             },
         },
@@ -153,7 +180,7 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
             why: "without namespaces the command's files lie on the host: its directories are there before it is",
             run: |l| {
                 if !l.plan.host.namespaces {
-                    l.storage = Some(Storage::make(&l.resources.storage, l.job, &l.plan.users.command)?);
+                    l.storage = Some(l.make_storage()?);
                 }
                 Ok(())
             },
@@ -203,14 +230,14 @@ pub(super) fn launch(
     plan: Arc<Plan>,
     limits: Limits,
     job: JobId,
-    wants_stdin: bool,
+    asked: Asked,
 ) -> Result<Launched, Report> {
     let mut launch = Launch {
         resources,
         plan,
         limits,
         job,
-        wants_stdin,
+        asked,
         stdin: None,
         stdout: None,
         stderr: None,
@@ -221,6 +248,7 @@ pub(super) fn launch(
         init_control: None,
         sync: None,
         init: None,
+        namespaces: None,
         command: None,
     };
     let walked = walk(&steps(), &mut launch);
@@ -263,6 +291,11 @@ impl Launch<'_> {
         Ok(())
     }
 
+    fn make_storage(&self) -> Result<Storage, Fault> {
+        let workspace = self.asked.workspace.as_deref();
+        Storage::make(&self.resources.storage, self.job, &self.plan.users.command, workspace)
+    }
+
     fn alive(&self) -> Result<OwnedFd, Fault> {
         Ok(self.resources.alive.try_clone()?)
     }
@@ -280,13 +313,22 @@ impl Launch<'_> {
                 control: child_end(self.init_control.take()),
                 sync: child_end(self.sync.take()),
                 network: self.network.take(),
+                workspace: self.asked.workspace.take(),
                 alive,
                 storage: Vec::new(),
             }),
         }
         // init has its copy; the namespace must not outlive the sandbox.
         self.network = None;
+        if let Some(init) = self.init.as_ref().filter(|_| self.asked.collect) {
+            // Later init is another user's process, whose namespaces only a tracer may open.
+            self.namespaces = Some(Namespaces::of(init.pid, self.plan.isolates_network())?);
+        }
         Ok(())
+    }
+
+    fn place(&self) -> Place {
+        self.storage.as_ref().map_or_else(|| self.plan.place(), Storage::place)
     }
 
     fn clone_command(&mut self) -> Result<(), Fault> {
@@ -295,30 +337,21 @@ impl Launch<'_> {
         if let Some(init) = &init {
             setns(init, CloneFlags::CLONE_NEWPID).about("init's pid namespace")?;
         }
-        let place = self.storage.as_ref().map_or_else(|| self.plan.place(), Storage::place);
+        let place = self.place();
         let cgroup = self.leaves.command.as_ref().map(Leaf::directory);
         let cloned = clone_process(CloneOptions { namespaces: 0, cgroup });
         if matches!(cloned, Ok(Cloned::Child)) {
             // The first end of the pair with init is the command's; init took the second.
             let sync = self.sync.take().map(|(command, _init)| command);
             command::run(CommandContext {
-                plan: Arc::clone(&self.plan),
-                place,
-                control: child_end(self.control.take()),
+                control: Some(child_end(self.control.take())),
                 sync,
                 init,
-                alive,
-                ruleset: None,
-                held: Held::default(),
-                go: None,
-                request: None,
-                stdio: None,
-                decoded: None,
+                ..CommandContext::new(Arc::clone(&self.plan), place, alive)
             })
         }
-        if init.is_some() && setns(&self.resources.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
-            // A monitor whose children would land in a sandbox must not go on.
-            abort();
+        if init.is_some() {
+            self.resources.return_home();
         }
         match cloned.about("clone3")? {
             Cloned::Parent { pid, pidfd } => self.command = Some(Process { pid, pidfd }),
@@ -343,6 +376,8 @@ impl Launch<'_> {
         }
         Ok(Launched {
             command,
+            namespaces: self.namespaces.take(),
+            place: self.place(),
             init: self.init.take(),
             control,
             init_control: self.init_control.take().map(|(monitor, _)| monitor),

@@ -65,6 +65,29 @@ pub struct CommandContext {
     pub decoded: Option<SealedRequest>,
 }
 
+impl CommandContext {
+    /// What every process needs; the rest is empty.
+    pub fn new(plan: Arc<Plan>, place: Place, alive: OwnedFd) -> Self {
+        Self {
+            plan,
+            place,
+            control: None,
+            sync: None,
+            init: None,
+            after: None,
+            ends_others: false,
+            alive,
+            ruleset: None,
+            held: Held::default(),
+            go: None,
+            request: None,
+            files: None,
+            stdio: None,
+            decoded: None,
+        }
+    }
+}
+
 /// Namespaces that can be joined again, after init has given up the rights that joining through it takes.
 #[derive(Debug)]
 pub struct Namespaces {

@@ -22,6 +22,7 @@ use nix::{
 };
 use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -36,6 +37,8 @@ pub struct InitContext {
     pub sync: OwnedFd,
     /// The leased network namespace.
     pub network: Option<OwnedFd>,
+    /// Directory of the named workspace; none is a private one.
+    pub workspace: Option<PathBuf>,
     /// Closed by the kernel when the monitor has ended.
     pub alive: OwnedFd,
     /// The sandbox's own file systems, for the monitor to count what is in them.
@@ -79,7 +82,11 @@ pub const STEPS: &[Step<InitContext>] = &[
         why: "the sandbox's own storage, complete with limits and owner before anything can write to it",
         run: |c| {
             let plan = &c.plan;
-            c.storage = root::mount_private(template(c)?, &plan.profile, &plan.users.command, &plan.home)?;
+            let home = match &c.workspace {
+                Some(directory) => root::Home::Named(directory),
+                None => root::Home::Private(&plan.users.command),
+            };
+            c.storage = root::mount_private(template(c)?, &plan.profile, &plan.home, home)?;
             Ok(())
         },
     },
@@ -89,7 +96,7 @@ pub const STEPS: &[Step<InitContext>] = &[
         run: |c| {
             let template = template(c)?;
             root::pivot(template)?;
-            root::verify(template)
+            root::verify(template, &c.plan.home)
         },
     },
     Step {

@@ -21,7 +21,7 @@ use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
@@ -31,23 +31,28 @@ use std::{
 #[derive(Debug)]
 pub struct Storage {
     base: PathBuf,
+    /// Elsewhere, and stays.
+    workspace: Option<PathBuf>,
 }
 
 impl Storage {
-    /// Makes the directories of a job below `parent`, which is root's.
+    /// Makes the directories of a job below `parent`, which is root's; its workspace only where it has no named
+    /// one.
     ///
     /// # Errors
     /// The path that could not be made.
-    pub fn make(parent: &Path, job: u64, owner: &Account) -> Result<Self, Fault> {
-        let storage = Self { base: parent.join(format!("{job:016x}")) };
+    pub fn make(parent: &Path, job: u64, owner: &Account, workspace: Option<&Path>) -> Result<Self, Fault> {
+        let storage =
+            Self { base: parent.join(format!("{job:016x}")), workspace: workspace.map(Path::to_owned) };
         DirBuilder::new().recursive(true).mode(0o711).create(&storage.base).about(storage.base.display())?;
-        let place = storage.place();
-        for path in [&place.home, &place.tmp] {
-            DirBuilder::new().mode(0o700).create(path).about(path.display())?;
-            let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
-            chown(path, Some(uid), Some(gid)).about(path.display())?;
-        }
+        storage.own().iter().try_for_each(|path| make_for(path, owner))?;
         Ok(storage)
+    }
+
+    /// What goes with the command.
+    fn own(&self) -> Vec<PathBuf> {
+        let tmp = self.base.join("tmp");
+        if self.workspace.is_some() { vec![tmp] } else { vec![self.base.join("home"), tmp] }
     }
 
     /// Ends and deletes what an earlier monitor left below `parent`.
@@ -60,7 +65,7 @@ impl Storage {
             other => other.about(parent.display())?,
         };
         for entry in entries {
-            let storage = Self { base: entry.about(parent.display())?.path() };
+            let storage = Self { base: entry.about(parent.display())?.path(), workspace: None };
             let cleaner = storage.start_cleaner(owner, alone)?;
             wait(cleaner.as_fd())?;
             // It is in nobody's way: the next command has a directory of its own.
@@ -73,7 +78,8 @@ impl Storage {
 
     /// The paths as the command sees them.
     pub fn place(&self) -> Place {
-        Place { home: self.base.join("home"), tmp: self.base.join("tmp") }
+        let home = self.workspace.clone().unwrap_or_else(|| self.base.join("home"));
+        Place { home, tmp: self.base.join("tmp") }
     }
 
     /// Removes the directories, which must be empty.
@@ -81,8 +87,7 @@ impl Storage {
     /// # Errors
     /// `ENOTEMPTY` when something is left in them.
     pub fn remove(&self) -> io::Result<()> {
-        let place = self.place();
-        for path in [&place.home, &place.tmp, &self.base] {
+        for path in self.own().iter().chain([&self.base]) {
             match fs::remove_dir(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -97,29 +102,70 @@ impl Storage {
     /// # Errors
     /// errno of clone3(2).
     pub fn start_cleaner(&self, owner: &Account, alone: bool) -> Result<OwnedFd, Fault> {
-        match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
-            Cloned::Parent { pidfd, .. } => Ok(pidfd),
-            Cloned::Child => exit_now(i32::from(self.clean(owner, alone).is_err())),
-        }
+        start_as(owner, alone, || self.own().iter().for_each(|path| delete_content(path)))
     }
+}
 
-    fn clean(&self, owner: &Account, alone: bool) -> Result<(), Fault> {
-        fds::close_all_but(&[])?;
-        caps::drop_bounding_set()?;
-        caps::lock_securebits()?;
-        ids::drop_groups()?;
-        ids::become_account(owner)?;
-        caps::clear_all_sets()?;
-        init::no_new_privs()?;
-        if alone {
-            kill_everything_of_own_uid();
+/// Makes a directory that is the user's and nobody else's.
+///
+/// # Errors
+/// The path that could not be made.
+pub fn make_for(path: &Path, owner: &Account) -> Result<(), Fault> {
+    DirBuilder::new().mode(0o700).create(path).about(path.display())?;
+    let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
+    chown(path, Some(uid), Some(gid)).about(path.display())
+}
+
+/// Starts a process with the user's rights that deletes what is in a directory of the user's.
+///
+/// # Errors
+/// errno of clone3(2).
+pub fn start_deleting(directory: &Path, owner: &Account) -> Result<OwnedFd, Fault> {
+    start_as(owner, false, || delete_content(directory))
+}
+
+/// Starts a process that has nothing but the user's rights; it ends everything else of that uid first when `alone`
+/// says that nothing else may run.
+///
+/// # Errors
+/// errno of clone3(2).
+pub fn start_as(owner: &Account, alone: bool, work: impl FnOnce()) -> Result<OwnedFd, Fault> {
+    start_with(owner, alone, &[], work)
+}
+
+/// As [`start_as`], with descriptors that it keeps.
+///
+/// # Errors
+/// errno of clone3(2).
+pub fn start_with(
+    owner: &Account,
+    alone: bool,
+    keep: &[RawFd],
+    work: impl FnOnce(),
+) -> Result<OwnedFd, Fault> {
+    match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
+        Cloned::Parent { pidfd, .. } => Ok(pidfd),
+        Cloned::Child => {
+            let confined = confine(owner, keep);
+            if confined.is_ok() {
+                if alone {
+                    kill_everything_of_own_uid();
+                }
+                work();
+            }
+            exit_now(i32::from(confined.is_err()))
         }
-        let place = self.place();
-        for path in [&place.home, &place.tmp] {
-            delete_content(path);
-        }
-        Ok(())
     }
+}
+
+fn confine(owner: &Account, keep: &[RawFd]) -> Result<(), Fault> {
+    fds::close_all_but(keep)?;
+    caps::drop_bounding_set()?;
+    caps::lock_securebits()?;
+    ids::drop_groups()?;
+    ids::become_account(owner)?;
+    caps::clear_all_sets()?;
+    init::no_new_privs()
 }
 
 /// Failures after which what is left stays: somebody must be at work in it.

@@ -2,14 +2,19 @@
 //! here, by the half without privilege, with the field's name. What the profile allows is decided again
 //! by the monitor.
 
+mod files;
+
+pub(super) use files::check_workspace;
+
 use super::refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile};
 use crate::{
     config::Config,
     monitor::link::{AskedLimits, LimitField},
     profile::Profile,
-    sealed::SealedRequest,
+    sandbox::errand::DEFAULT_MODE,
+    sealed::{SealedRequest, Work},
 };
-use cordon_protocol::{Action, Bytes, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
+use cordon_protocol::{Action, Bytes, FileIn, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
 use std::{
     collections::HashSet,
     path::{Component, Path},
@@ -29,6 +34,12 @@ pub(super) struct CheckedRun<'a> {
     pub(super) profile: &'a Profile,
     /// What the command's process will read.
     pub(super) sealed: SealedRequest,
+    /// Files to be put into the workspace first.
+    pub(super) files: Vec<FileIn>,
+    /// Patterns of what is collected in the end.
+    pub(super) collect: Vec<String>,
+    /// Name of the workspace; none is a private one.
+    pub(super) workspace: Option<String>,
     /// Standard input is a pipe.
     pub(super) stdin: bool,
     /// Output goes out as it comes.
@@ -61,19 +72,45 @@ pub(super) fn check<'a>(
     let available = || profiles_of(config, bits).map(|p| p.name.as_str()).collect::<Vec<_>>();
     let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available()))?;
     let limits = check_limits(request.limits, profile)?;
-    let display = match &request.action {
-        Action::Line(line) => shortened(line, DISPLAY_MAX),
-        Action::Argv(argv) => shortened(&argv.join(" "), DISPLAY_MAX),
-    };
-    let argv = argv_of(request.action, profile)?;
-    check_argv(&argv)?;
+    if let Some(name) = &request.workspace {
+        files::check_workspace(name)?;
+    }
+    files::check_files(&request.files)?;
+    files::check_patterns(&request.collect)?;
+    let display = display(&request.action);
+    let work = work_of(request.action, profile, request.stdin)?;
     check_env(&request.env)?;
-    check_total(&argv, &request.env, profile)?;
+    if let Work::Program(argv) = &work {
+        check_total(argv, &request.env, profile)?;
+    }
     if let Some(cwd) = &request.cwd {
         check_cwd(cwd, config, profile)?;
     }
-    let sealed = SealedRequest { argv, env: request.env, cwd: request.cwd };
-    Ok(CheckedRun { profile, sealed, stdin: request.stdin, stream: request.stream, limits, display })
+    let sealed = SealedRequest { work, env: request.env, cwd: request.cwd };
+    Ok(CheckedRun {
+        profile,
+        sealed,
+        files: request.files,
+        collect: request.collect,
+        workspace: request.workspace,
+        stdin: request.stdin,
+        stream: request.stream,
+        limits,
+        display,
+    })
+}
+
+/// What a list shows of a request.
+fn display(action: &Action) -> String {
+    let text = match action {
+        Action::Line(line) => return shortened(line, DISPLAY_MAX),
+        Action::Argv(argv) => argv.join(" "),
+        Action::Write { path, .. } => format!("(write {path})"),
+        Action::Read { path } => format!("(read {path})"),
+        Action::Measure => "(measure)".to_owned(),
+        Action::Nothing => "(files)".to_owned(),
+    };
+    shortened(&text, DISPLAY_MAX)
 }
 
 /// Refused here so that nobody waits in the queue for a refusal.
@@ -94,17 +131,39 @@ fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, R
     }
 }
 
-fn argv_of(action: Action, profile: &Profile) -> Result<Vec<String>, Refusal> {
-    match action {
-        Action::Argv(argv) => Ok(argv),
-        Action::Line(line) if line.is_empty() => Err(bad("command", "is empty", "name a command to run")),
+/// What the command's process is to do.
+fn work_of(action: Action, profile: &Profile, stdin: bool) -> Result<Work, Refusal> {
+    Ok(match action {
+        Action::Argv(argv) => {
+            check_argv(&argv)?;
+            Work::Program(argv)
+        }
         Action::Line(line) => {
+            if line.is_empty() {
+                return Err(bad("command", "is empty", "name a command to run"));
+            }
             if line.contains('\0') {
                 return Err(bad("command", "has a NUL byte", "send binary data as standard input"));
             }
-            Ok(vec![profile.shell.display().to_string(), "-c".to_owned(), line])
+            let argv = vec![profile.shell.display().to_string(), "-c".to_owned(), line];
+            check_argv(&argv)?;
+            Work::Program(argv)
         }
-    }
+        Action::Write { .. } if !stdin => {
+            return Err(bad("stdin", "is missing", "send the file's content as standard input"));
+        }
+        Action::Write { path, mode } => {
+            files::check_path("path", &path)?;
+            let mode = mode.map_or(Ok(DEFAULT_MODE), |mode| files::check_mode("mode", mode))?;
+            Work::Write { path, mode }
+        }
+        Action::Read { path } => {
+            files::check_path("path", &path)?;
+            Work::Read { path }
+        }
+        Action::Measure => Work::Measure,
+        Action::Nothing => Work::Nothing,
+    })
 }
 
 fn check_argv(argv: &[String]) -> Result<(), Refusal> {
@@ -210,15 +269,7 @@ mod tests {
     use super::{super::fixture::config, *};
 
     fn run(argv: &[&str]) -> RunRequest {
-        RunRequest {
-            profile: None,
-            action: Action::Argv(argv.iter().map(|&a| a.to_owned()).collect()),
-            cwd: None,
-            env: vec![],
-            stdin: false,
-            stream: false,
-            limits: LimitRequest::default(),
-        }
+        RunRequest::new(Action::Argv(argv.iter().map(|&a| a.to_owned()).collect()))
     }
 
     fn refusal(request: RunRequest) -> Refusal {
@@ -230,7 +281,8 @@ mod tests {
         let request = RunRequest { action: Action::Line("a | b".into()), ..run(&[]) };
         let config = config();
         let checked = check(request, &config, 0).unwrap();
-        assert_eq!(checked.sealed.argv, ["/bin/bash", "-c", "a | b"]);
+        let argv = ["/bin/bash", "-c", "a | b"].map(str::to_owned);
+        assert_eq!(checked.sealed.work, Work::Program(argv.into()));
         assert_eq!(checked.display, "a | b");
     }
 

@@ -11,6 +11,7 @@ use super::{
         bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out, turned_away,
     },
     socket::Socket,
+    workspaces,
 };
 use crate::monitor::link::{ConnectionId, ConnectionRefusal, ToMonitor};
 use cordon_protocol::{
@@ -151,6 +152,10 @@ async fn answer(
             Ok(Some(Event::Profiles(profiles)))
         }
         Request::Doctor => Ok(Some(Event::Doctor(server.layers.clone()))),
+        Request::Workspaces => workspaces::list(server, peer, &mut mailbox).await.map(Some),
+        Request::DeleteWorkspace { name } => {
+            workspaces::delete(server, peer, &mut mailbox, name).await.map(Some)
+        }
     }
 }
 

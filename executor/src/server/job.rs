@@ -6,6 +6,7 @@
 use super::{
     Launched, Notice, Server,
     check::{CheckedRun, check},
+    collect::collect,
     connection::Peer,
     frames::Frames,
     jobs::Listed,
@@ -17,16 +18,18 @@ use super::{
 };
 use crate::{
     monitor::link::{ConnectionId, Outcome, ToMonitor},
+    sealed::encode_files,
     sys::memfd,
 };
 use cordon_protocol::{
-    Event, Refusal, Request, RunRequest,
+    EndedBy, Event, Refusal, Request, RunRequest,
     codec::{FrameError, decode_payload},
     limits,
 };
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
+    os::fd::OwnedFd,
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -100,7 +103,14 @@ pub(super) async fn run(
     };
     let job = launched.job;
     let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, &checked).await;
-    server.send(ToMonitor::Drained(peer.connection)).await;
+    // What never ran has left nothing; whoever has gone wants nothing.
+    let wanted =
+        !checked.collect.is_empty() && outcome.ended_by != EndedBy::LaunchFailed && !run.cancelled.get();
+    if wanted && !run.is_violated() {
+        collect(server, peer, socket, &mut mailbox, checked.collect).await?;
+    } else {
+        server.send(ToMonitor::Drained(peer.connection)).await;
+    }
     drop(listed);
     if let Some(refusal) = run.violation.into_inner() {
         return Err(refusal);
@@ -126,6 +136,11 @@ async fn wait_for_place(
     }
 }
 
+/// A memory file that can no longer be changed.
+pub(super) fn seal(bytes: &[u8]) -> Result<OwnedFd, Refusal> {
+    memfd::sealed(bytes).map_err(|e| internal(format!("memory file for the request: {e}")))
+}
+
 /// Asks the monitor for the launch and waits for its answer, which does not wait for the sandbox.
 async fn launch(
     server: &Server,
@@ -134,16 +149,21 @@ async fn launch(
     listed: &Listed<'_>,
     checked: &CheckedRun<'_>,
 ) -> Result<Launched, Refusal> {
-    let bytes = checked.sealed.encode().map_err(internal)?;
-    let sealed = memfd::sealed(&bytes).map_err(|e| internal(format!("memory file for the request: {e}")))?;
+    let mut descriptors = vec![seal(&checked.sealed.encode().map_err(internal)?)?];
+    if !checked.files.is_empty() {
+        descriptors.push(seal(&encode_files(&checked.files).map_err(internal)?)?);
+    }
     let launch = ToMonitor::Launch {
         connection: peer.connection,
         profile: checked.profile.name.clone(),
+        workspace: checked.workspace.clone().unwrap_or_default(),
         stdin: checked.stdin,
+        files: !checked.files.is_empty(),
+        collect: !checked.collect.is_empty(),
         limits: checked.limits,
     };
     listed.set_launching();
-    server.send_with(launch, Some(sealed)).await;
+    server.send_with(launch, descriptors).await;
     match mailbox.recv().await {
         Some(Notice::Launched(launched)) => {
             listed.set_number(launched.job);
@@ -204,7 +224,7 @@ impl Run<'_> {
                     return outcome;
                 }
                 // An answer to a question that this connection has not asked says nothing about it.
-                Some(Notice::Launched(_) | Notice::LaunchRefused(_) | Notice::KillAnswer(_)) => {}
+                Some(_) => {}
                 // The box is only taken away with the process.
                 None => std::future::pending().await,
             }

@@ -20,8 +20,8 @@ pub(super) const WAITING_MAX: usize = 256;
 pub(super) struct Outgoing {
     /// The message.
     pub(super) message: ToMonitor,
-    /// The descriptor that goes with it.
-    pub(super) descriptor: Option<OwnedFd>,
+    /// The descriptors that go with it.
+    pub(super) descriptors: Vec<OwnedFd>,
 }
 
 /// Sends what comes from the channel, in that order, until the channel ends.
@@ -32,9 +32,9 @@ pub(super) async fn send_all(
     link: &AsyncFd<OwnedFd>,
     mut outgoing: mpsc::Receiver<Outgoing>,
 ) -> Result<(), ServerError> {
-    while let Some(Outgoing { message, descriptor }) = outgoing.recv().await {
+    while let Some(Outgoing { message, descriptors }) = outgoing.recv().await {
         let bytes = message.encode();
-        let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         loop {
             match scm::send(link.get_ref().as_fd(), &bytes, &descriptors) {
                 Ok(()) => break,

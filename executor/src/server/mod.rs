@@ -12,10 +12,13 @@
 //! | `check` | a request to run something, checked field by field |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
 //! | `job`, `pump` | one command: launch, streams, limits, end |
+//! | `collect` | what a command left, sent after its end |
+//! | `workspaces` | what of them is there, and deleting one |
 //! | `output` | head and tail of a captured stream |
 //! | `report`, `refusal` | the last word to a client |
 
 mod check;
+mod collect;
 mod connection;
 mod frames;
 mod job;
@@ -28,6 +31,7 @@ mod queue;
 mod refusal;
 mod report;
 mod socket;
+mod workspaces;
 
 #[cfg(test)]
 mod fixture;
@@ -36,7 +40,7 @@ mod tests;
 
 use crate::{
     config::Config,
-    monitor::link::{ConnectionId, JobId, LaunchRefusal, Malformed, Outcome, ToMonitor, ToServer},
+    monitor::link::{ConnectionId, Deletion, JobId, LaunchRefusal, Malformed, Outcome, ToMonitor, ToServer},
     sys::watched::watched,
 };
 use connection::Peer;
@@ -75,6 +79,9 @@ enum Notice {
     Ended(Outcome),
     LaunchRefused(LaunchRefusal),
     KillAnswer(bool),
+    Collecting(Option<OwnedFd>),
+    Workspaces(Option<OwnedFd>),
+    WorkspaceDeleted(Deletion),
 }
 
 /// A launch that the monitor accepted.
@@ -178,6 +185,15 @@ impl Server {
             ToServer::KillAnswer { connection, found } => {
                 self.notify(connection, Notice::KillAnswer(found));
             }
+            ToServer::Collecting(connection) => {
+                self.notify(connection, Notice::Collecting(descriptors.next()));
+            }
+            ToServer::Workspaces(connection) => {
+                self.notify(connection, Notice::Workspaces(descriptors.next()));
+            }
+            ToServer::WorkspaceDeleted { connection, deletion } => {
+                self.notify(connection, Notice::WorkspaceDeleted(deletion));
+            }
             ToServer::Drain => {
                 self.draining.send_replace(true);
             }
@@ -204,12 +220,12 @@ impl Server {
 
     /// Sends to the monitor; waits while too much is on its way.
     async fn send(&self, message: ToMonitor) {
-        self.send_with(message, None).await;
+        self.send_with(message, Vec::new()).await;
     }
 
-    async fn send_with(&self, message: ToMonitor, descriptor: Option<OwnedFd>) {
+    async fn send_with(&self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         // The channel only ends with the process.
-        let _ = self.outgoing.send(Outgoing { message, descriptor }).await;
+        let _ = self.outgoing.send(Outgoing { message, descriptors }).await;
     }
 
     /// Waits until the executor is ending.

@@ -46,6 +46,8 @@ fn frame_name(frame: &Request) -> &'static str {
         Request::Kill { .. } => "Kill",
         Request::Profiles => "Profiles",
         Request::Doctor => "Doctor",
+        Request::Workspaces => "Workspaces",
+        Request::DeleteWorkspace { .. } => "DeleteWorkspace",
     }
 }
 
@@ -181,6 +183,24 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal 
             RefusalCode::Busy,
             "a command runs already, and this host cannot keep two apart: one command at a time",
             "try again; `cordon doctor` says what this host lacks and what to do about it",
+        ),
+        LaunchRefusal::BadWorkspace => internal("the monitor did not take the workspace's name"),
+        LaunchRefusal::TooManyWorkspaces => refuse(
+            RefusalCode::Busy,
+            format!(
+                "workspace: this user has {} of them, which is all that may be",
+                limits::WORKSPACES_PER_PEER
+            ),
+            "delete those that are not needed: `cordon workspace list`, `cordon workspace delete NAME`",
+        ),
+        LaunchRefusal::DiskFull { free, floor } => refuse(
+            RefusalCode::Busy,
+            format!(
+                "workspace: {} are free where workspaces lie, less than free_space_min, {}",
+                Bytes(free),
+                Bytes(floor)
+            ),
+            "delete workspaces that are not needed or free the disk; a private workspace lies in memory",
         ),
         LaunchRefusal::ShuttingDown => shutting_down(),
     }

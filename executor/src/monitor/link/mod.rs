@@ -35,14 +35,21 @@ pub struct Malformed;
 /// Server to monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToMonitor {
-    /// Launch a command for this connection's peer. One descriptor: the sealed request.
+    /// Launch a command for this connection's peer. Descriptors: the sealed request, and the sealed files where
+    /// there are some.
     Launch {
         /// Whose.
         connection: ConnectionId,
         /// Name of the profile.
         profile: String,
+        /// Name of the workspace; empty is a private one.
+        workspace: String,
         /// True: standard input is a pipe; false: `/dev/null`.
         stdin: bool,
+        /// True: a second descriptor has files for the workspace.
+        files: bool,
+        /// True: `Collect` may follow the command's end.
+        collect: bool,
         /// What the request asks for.
         limits: AskedLimits,
     },
@@ -63,6 +70,18 @@ pub enum ToMonitor {
     Closed(ConnectionId),
     /// Answer to `Ping`.
     Pong,
+    /// In place of `Drained`: end what is left, then run what one descriptor, a sealed request, asks for in the same
+    /// sandbox.
+    Collect(ConnectionId),
+    /// List the workspaces of this connection's peer.
+    ListWorkspaces(ConnectionId),
+    /// Delete one of them.
+    DeleteWorkspace {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Monitor to server.
@@ -119,6 +138,36 @@ pub enum ToServer {
     Ping,
     /// A peer has connected that is not served. One descriptor: its socket, to be told and closed.
     TurnedAway(ConnectionRefusal),
+    /// Answer to `Collect`. One descriptor: what is collected comes from it, up to its end; none when it could not
+    /// be started.
+    Collecting(ConnectionId),
+    /// Answer to `ListWorkspaces`. One descriptor: a file with a line `NAME SECONDS` for each; none when they could
+    /// not be read.
+    Workspaces(ConnectionId),
+    /// Answer to `DeleteWorkspace`.
+    WorkspaceDeleted {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What came of it.
+        deletion: Deletion,
+    },
+}
+
+/// What came of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// It is gone.
+    Done,
+    /// There is none of that name.
+    NotFound,
+    /// A command uses it.
+    InUse,
+    /// It could not be moved away.
+    Failed,
+}
+
+impl Deletion {
+    const ALL: [Self; 4] = [Self::Done, Self::NotFound, Self::InUse, Self::Failed];
 }
 
 impl ToMonitor {
@@ -130,11 +179,12 @@ impl ToMonitor {
             writer.message
         };
         match self {
-            Self::Launch { connection, profile, stdin, limits } => {
+            Self::Launch { connection, profile, workspace, stdin, files, collect, limits } => {
                 let mut writer = Writer::new(1);
                 writer.number(*connection);
                 writer.text(profile, limits::NAME_MAX_BYTES);
-                writer.number(u64::from(*stdin));
+                writer.text(workspace, limits::WORKSPACE_NAME_MAX);
+                [stdin, files, collect].map(|flag| writer.number(u64::from(*flag)));
                 limits.write(&mut writer);
                 writer.message
             }
@@ -149,6 +199,14 @@ impl ToMonitor {
             Self::Drained(connection) => simple(5, *connection),
             Self::Closed(connection) => simple(6, *connection),
             Self::Pong => Writer::new(7).message,
+            Self::Collect(connection) => simple(8, *connection),
+            Self::ListWorkspaces(connection) => simple(9, *connection),
+            Self::DeleteWorkspace { connection, name } => {
+                let mut writer = Writer::new(10);
+                writer.number(*connection);
+                writer.text(name, limits::WORKSPACE_NAME_MAX);
+                writer.message
+            }
         }
     }
 
@@ -163,7 +221,10 @@ impl ToMonitor {
             1 => Self::Launch {
                 connection: reader.number()?,
                 profile: reader.text(limits::NAME_MAX_BYTES)?,
+                workspace: reader.text(limits::WORKSPACE_NAME_MAX)?,
                 stdin: reader.flag()?,
+                files: reader.flag()?,
+                collect: reader.flag()?,
                 limits: AskedLimits::read(&mut reader)?,
             },
             2 => Self::Cancel(reader.number()?),
@@ -172,6 +233,12 @@ impl ToMonitor {
             5 => Self::Drained(reader.number()?),
             6 => Self::Closed(reader.number()?),
             7 => Self::Pong,
+            8 => Self::Collect(reader.number()?),
+            9 => Self::ListWorkspaces(reader.number()?),
+            10 => Self::DeleteWorkspace {
+                connection: reader.number()?,
+                name: reader.text(limits::WORKSPACE_NAME_MAX)?,
+            },
             _ => return Err(Malformed),
         };
         reader.end()?;
@@ -221,6 +288,19 @@ impl ToServer {
                 writer = Writer::new(9);
                 refusal.write(&mut writer);
             }
+            Self::Collecting(connection) => {
+                writer = Writer::new(10);
+                writer.number(*connection);
+            }
+            Self::Workspaces(connection) => {
+                writer = Writer::new(11);
+                writer.number(*connection);
+            }
+            Self::WorkspaceDeleted { connection, deletion } => {
+                writer = Writer::new(12);
+                writer.number(*connection);
+                writer.index(&Deletion::ALL, deletion);
+            }
         }
         writer.message
     }
@@ -254,6 +334,12 @@ impl ToServer {
             7 => Self::Drain,
             8 => Self::Ping,
             9 => Self::TurnedAway(ConnectionRefusal::read(&mut reader)?),
+            10 => Self::Collecting(reader.number()?),
+            11 => Self::Workspaces(reader.number()?),
+            12 => Self::WorkspaceDeleted {
+                connection: reader.number()?,
+                deletion: reader.index(&Deletion::ALL)?,
+            },
             _ => return Err(Malformed),
         };
         reader.end()?;

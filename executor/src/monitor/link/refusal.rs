@@ -41,6 +41,17 @@ pub enum LaunchRefusal {
     OneAtATime,
     /// The executor is ending.
     ShuttingDown,
+    /// Not a workspace's name.
+    BadWorkspace,
+    /// The peer has as many workspaces as it may.
+    TooManyWorkspaces,
+    /// Workspaces could fill the disk.
+    DiskFull {
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that must be.
+        floor: u64,
+    },
 }
 
 impl LaunchRefusal {
@@ -63,6 +74,11 @@ impl LaunchRefusal {
             }
             Self::ShuttingDown => writer.number(7),
             Self::OneAtATime => writer.number(8),
+            Self::BadWorkspace => writer.number(9),
+            Self::TooManyWorkspaces => writer.number(10),
+            Self::DiskFull { free, floor } => {
+                [11, *free, *floor].map(|number| writer.number(number));
+            }
         }
     }
 
@@ -84,6 +100,9 @@ impl LaunchRefusal {
             6 => Self::Busy { concurrency: reader.number_u32()? },
             7 => Self::ShuttingDown,
             8 => Self::OneAtATime,
+            9 => Self::BadWorkspace,
+            10 => Self::TooManyWorkspaces,
+            11 => Self::DiskFull { free: reader.number()?, floor: reader.number()? },
             _ => return Err(Malformed),
         })
     }

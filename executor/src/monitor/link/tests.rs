@@ -29,11 +29,21 @@ fn outcome() -> Outcome {
 
 #[test]
 fn every_message_round_trips() {
-    let limits = AskedLimits { wall_ms: Some(5), pids: Some(7), ..AskedLimits::default() };
-    let launch = ToMonitor::Launch { connection: 4, profile: "default".into(), stdin: true, limits };
+    let asked = AskedLimits { wall_ms: Some(5), pids: Some(7), ..AskedLimits::default() };
+    let launch = ToMonitor::Launch {
+        connection: 4,
+        profile: "p".repeat(limits::NAME_MAX_BYTES),
+        workspace: "w".repeat(limits::WORKSPACE_NAME_MAX),
+        stdin: true,
+        files: false,
+        collect: true,
+        limits: asked,
+    };
+    let delete = ToMonitor::DeleteWorkspace { connection: 5, name: "work".into() };
     let kill = ToMonitor::KillJob { connection: 1, job: 9 };
     let more = [ToMonitor::Cancel(1), ToMonitor::OutputExceeded(2), ToMonitor::Drained(3), ToMonitor::Pong];
-    for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(more) {
+    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete];
+    for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(after).chain(more) {
         assert_eq!(ToMonitor::decode(&message.encode()), Ok(message));
     }
     let above = LaunchRefusal::AboveCeiling { limit: LimitField::Memory, value: 9, ceiling: 8 };
@@ -50,6 +60,10 @@ fn every_message_round_trips() {
         ToServer::TurnedAway(ConnectionRefusal::Nobody),
         ToServer::TurnedAway(ConnectionRefusal::Busy { per_peer: 1, total: 2 }),
         ToServer::Ping,
+        ToServer::LaunchRefused { connection: 3, refusal: LaunchRefusal::DiskFull { free: 1, floor: 2 } },
+        ToServer::Collecting(4),
+        ToServer::Workspaces(5),
+        ToServer::WorkspaceDeleted { connection: 6, deletion: Deletion::InUse },
     ] {
         assert_eq!(ToServer::decode(&message.encode()), Ok(message));
     }

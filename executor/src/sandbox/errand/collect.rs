@@ -72,7 +72,7 @@ fn read(home: &Path, name: &str, room: &mut usize) -> CollectedFile {
         let meta = file.metadata()?;
         let most = limits::COLLECTED_FILE_MAX.min(*room);
         let mut content = Vec::new();
-        file.by_ref().take(most as u64).read_to_end(&mut content)?;
+        Read::by_ref(&mut file).take(most as u64).read_to_end(&mut content)?;
         // Not its size: it may lie, as /proc's files do, or change.
         let truncated = content.len() == most && file.read(&mut [0])? > 0;
         *room -= content.len();

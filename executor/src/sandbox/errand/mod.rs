@@ -8,7 +8,7 @@ mod collect;
 mod files;
 pub mod tree;
 
-pub use files::put;
+pub use files::{DEFAULT_MODE, put};
 
 use super::plan::Place;
 use crate::{sealed::Work, sys::process::exit_now};

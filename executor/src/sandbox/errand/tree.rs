@@ -2,7 +2,6 @@
 
 use nix::{
     dir::Dir,
-    errno::Errno,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::stat::{Mode, SFlag, fstatat},
 };

@@ -8,5 +8,5 @@ mod private;
 mod snapshot;
 mod template;
 
-pub use private::{mount_private, mount_proc, pivot, verify};
+pub use private::{Home, mount_private, mount_proc, pivot, verify};
 pub use template::Template;

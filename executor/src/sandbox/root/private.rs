@@ -48,26 +48,44 @@ pub fn mount_proc(template: &Template) -> Result<(), Fault> {
     attach(tree.as_fd(), &sys).about("/proc/sys")
 }
 
-/// Mounts the terminals, shared memory, /tmp and workspace that no other sandbox sees; returns the three
-/// that hold data, so that what is in them can be counted.
+/// What is mounted as the home directory.
+#[derive(Debug, Clone, Copy)]
+pub enum Home<'a> {
+    /// Memory that goes with the sandbox, this user's.
+    Private(&'a Account),
+    /// A directory of the host's that stays.
+    Named(&'a Path),
+}
+
+/// Mounts the terminals, shared memory, /tmp and workspace that no other sandbox sees; returns those that
+/// hold data in memory, so that what is in them can be counted.
 ///
 /// # Errors
 /// The path that could not be mounted.
 pub fn mount_private(
     template: &Template,
     profile: &Profile,
-    user: &Account,
     home: &Path,
+    content: Home<'_>,
 ) -> Result<Vec<OwnedFd>, Fault> {
     let terminals = [(c"ptmxmode", Some("0666")), (c"mode", Some("0600")), (c"max", Some(TERMINALS))];
     let tree = new_filesystem(c"devpts", &terminals, Attributes::NO_SUID.with(Attributes::NO_EXEC));
     attach(tree.about("devpts")?.as_fd(), &template.at.join("dev/pts")).about("/dev/pts")?;
     let relative = home.strip_prefix("/").map_err(|_| Fault::new(Errno::EINVAL, "home"))?;
-    Ok(vec![
+    let at = template.at.join(relative);
+    let mut counted = vec![
         storage(&template.at.join("dev/shm"), profile.tmp, "1777", None)?,
         storage(&template.at.join("tmp"), profile.tmp, "1777", None)?,
-        storage(&template.at.join(relative), profile.workspace, "0700", Some(user))?,
-    ])
+    ];
+    match content {
+        Home::Private(user) => counted.push(storage(&at, profile.workspace, "0700", Some(user))?),
+        Home::Named(directory) => {
+            let tree = clone_tree(directory).about(directory.display())?;
+            set_attributes(tree.as_fd(), STORAGE).about(directory.display())?;
+            attach(tree.as_fd(), &at).about(at.display())?;
+        }
+    }
+    Ok(counted)
 }
 
 /// A tmpfs of at most `size` bytes and one inode for each 4 KiB of them.
@@ -103,9 +121,9 @@ pub fn pivot(template: &Template) -> Result<(), Fault> {
 ///
 /// # Errors
 /// A mount that could be written or would honour set-uid bits or devices.
-pub fn verify(template: &Template) -> Result<(), Fault> {
-    let root = (PathBuf::from("/"), false);
-    for (path, writable) in template.exposed.iter().chain([&root]) {
+pub fn verify(template: &Template, home: &Path) -> Result<(), Fault> {
+    let own = [(PathBuf::from("/"), false), (home.to_owned(), true)];
+    for (path, writable) in template.exposed.iter().chain(&own) {
         let flags = statvfs(path).about(path.display())?.flags();
         let mut wanted = FsFlags::ST_NOSUID | FsFlags::ST_NODEV;
         if !writable {
