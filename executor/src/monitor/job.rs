@@ -5,6 +5,8 @@ use super::{
     launch::{Launched, Leaves, Process},
     link::{ConnectionId, JobId, OutcomeEnforced},
     policy::Limits,
+    schedule::Schedule,
+    verdict::Verdict,
 };
 use crate::{
     sandbox::{
@@ -14,14 +16,14 @@ use crate::{
     },
     sys::{process::Status, scm},
 };
-use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
+use cordon_protocol::{CgroupMode, NamespaceName, NetworkMode};
 use nix::unistd::Pid;
 use std::{
     fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How far a sandbox has come.
@@ -63,18 +65,13 @@ pub(super) struct Job {
     pub(super) init_ready: bool,
     pub(super) command_ready: bool,
     pub(super) held: Held,
-    pub(super) failure: Option<Report>,
-    pub(super) cause: Option<EndedBy>,
+    pub(super) verdict: Verdict,
     pub(super) status: Option<Status>,
     pub(super) init_reaped: bool,
-    pub(super) launched: Instant,
-    pub(super) started: Option<Instant>,
+    pub(super) schedule: Schedule,
     pub(super) cpu_before: u64,
     pub(super) peak: Option<u64>,
     pub(super) pids_reached: bool,
-    pub(super) next_check: Instant,
-    pub(super) drain_until: Option<Instant>,
-    pub(super) killed: Option<Instant>,
     pub(super) recount: Option<(OwnedFd, Instant)>,
     pub(super) directories: Option<Storage>,
     pub(super) cleaner: Option<OwnedFd>,
@@ -107,7 +104,8 @@ impl Job {
         request: OwnedFd,
         go: Go,
     ) -> (Self, Vec<OwnedFd>) {
-        let now = Instant::now();
+        let looks = plan.host.cgroup != CgroupMode::V2 || limits.cpu_time_ms.is_some();
+        let schedule = Schedule::new(Instant::now(), Duration::from_millis(limits.wall_ms), looks);
         let (id, connection, peer_uid) = owner;
         let job = Self {
             id,
@@ -127,17 +125,12 @@ impl Job {
             storage: Vec::new(),
             command_ready: false,
             held: Held::default(),
-            failure: None,
-            cause: None,
+            verdict: Verdict::default(),
             status: None,
-            launched: now,
-            started: None,
+            schedule,
             cpu_before: 0,
             peak: None,
             pids_reached: false,
-            next_check: now,
-            drain_until: None,
-            killed: None,
             recount: None,
             directories: launched.storage,
             cleaner: None,
@@ -175,10 +168,14 @@ impl Job {
     pub(super) fn listen(&mut self) -> Progress {
         self.hear_init();
         let progress = self.hear_command();
-        if self.stage == Stage::Launching && self.init_ready && self.command_ready && self.failure.is_none() {
+        if self.stage == Stage::Launching
+            && self.init_ready
+            && self.command_ready
+            && self.verdict.failure().is_none()
+        {
             self.tell_to_go();
         }
-        if self.failure.is_some() && self.is_live() {
+        if self.verdict.failure().is_some() && self.is_live() {
             self.kill_processes();
         }
         progress
@@ -211,12 +208,12 @@ impl Job {
                 self.storage = if self.sampled() { storage } else { Vec::new() };
                 self.init_control = None;
             }
-            Heard::Report(failed, _) => self.fail(failed),
+            Heard::Report(failed, _) => self.verdict.fail(failed),
             Heard::End => {
                 self.init_control = None;
                 // It says what failed before it ends; that it ended adds nothing.
-                if !self.init_ready && self.failure.is_none() {
-                    self.fail(Report::died("init"));
+                if !self.init_ready && self.verdict.failure().is_none() {
+                    self.verdict.fail(Report::died("init"));
                 }
             }
         }
@@ -232,29 +229,21 @@ impl Job {
                 self.held = held;
                 self.command_ready = true;
             }
-            Heard::Report(Report::Ready(_), _) => self.fail(Report::died("ready")),
-            Heard::Report(failed, _) => self.fail(failed),
+            Heard::Report(Report::Ready(_), _) => self.verdict.fail(Report::died("ready")),
+            Heard::Report(failed, _) => self.verdict.fail(failed),
             Heard::End => {
                 self.control = None;
                 // The pair closes on a successful exec, or with a process that said before what failed.
-                if self.stage == Stage::Told && self.failure.is_none() {
+                if self.stage == Stage::Told && self.verdict.failure().is_none() {
                     self.stage = Stage::Running;
                     return Some(Progress::Executed);
                 }
-                if self.failure.is_none() {
-                    self.fail(Report::died("lock_down"));
+                if self.verdict.failure().is_none() {
+                    self.verdict.fail(Report::died("lock_down"));
                 }
             }
         }
         Some(Progress::Nothing)
-    }
-
-    /// Records the first failure. One that only says that the other process has gone gives way to what
-    /// that process says; one that comes after the command was told to end says nothing of the cause.
-    pub(super) fn fail(&mut self, report: Report) {
-        if self.cause.is_none() && self.failure.as_ref().is_none_or(Report::is_consequence) {
-            self.failure = Some(report);
-        }
     }
 
     fn tell_to_go(&mut self) {
@@ -264,12 +253,10 @@ impl Job {
         descriptors.extend(ends.iter().map(AsFd::as_fd));
         match scm::send(control.as_fd(), &go.encode(), &descriptors) {
             Ok(()) => {
-                let now = Instant::now();
                 self.stage = Stage::Told;
-                self.started = Some(now);
-                self.next_check = now;
+                self.schedule.start(Instant::now());
             }
-            Err(errno) => self.fail(Report::Failed {
+            Err(errno) => self.verdict.fail(Report::Failed {
                 step: "go".to_owned(),
                 errno: errno as i32,
                 detail: String::new(),

@@ -18,6 +18,8 @@ mod plans;
 mod policy;
 mod requests;
 mod sample;
+mod schedule;
+mod verdict;
 
 pub use peers::ConnectionCaps;
 
