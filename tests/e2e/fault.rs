@@ -78,6 +78,21 @@ fn a_process_that_ends_before_it_takes_the_word_to_go_has_executed_nothing() {
 }
 
 #[test]
+fn without_network_namespaces_only_what_needs_one_fails_and_says_so() {
+    // Neither the stock nor a launch can make one.
+    let executor = Executor::start_with_fault("network_namespace", &profiles());
+    for _ in 0..3 {
+        let events = executor.events(argv(&["true"]));
+        let report = events.report;
+        assert_eq!((report.ended_by, report.step.as_deref()), (EndedBy::LaunchFailed, Some("network")));
+        assert!(events.started.is_none());
+        let hint = report.hint.expect("a hint").what;
+        assert!(hint.contains("network namespace"), "{hint}");
+        assert_eq!(executor.inside_profile("hostnet", "echo works"), "works\n");
+    }
+}
+
+#[test]
 fn without_a_fault_the_same_build_runs_the_same_command() {
     ensure_users();
     let file = writable().join(format!("no-fault-{}", marker()));

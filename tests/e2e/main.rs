@@ -25,4 +25,5 @@ mod processes;
 mod report;
 mod starts;
 mod streams;
+mod teardown;
 mod up;

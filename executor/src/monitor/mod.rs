@@ -19,6 +19,7 @@ mod policy;
 mod requests;
 mod sample;
 mod schedule;
+mod stock;
 mod verdict;
 
 pub use peers::ConnectionCaps;
@@ -226,28 +227,29 @@ impl Monitor {
     /// Waits for a descriptor or the next deadline.
     fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
-        let opens = self.door.as_ref().and_then(Door::opens);
-        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping).chain(opens);
-        let deadlines = deadlines.chain(self.plans.refresh_due());
-        let mut timeout = match deadlines.min() {
+        // With so much to be sent nobody is taken in, and room for it is waited for.
+        let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
+        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
+        let isolates = || self.plans.all().any(|plan| plan.isolates_network());
+        let refill = self.resources.networks.wants_more(now) && isolates();
+        let timeout = match deadlines.min() {
+            _ if refill => PollTimeout::ZERO,
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
-        if self.resources.networks.wants_more(now) && self.plans.all().any(|plan| plan.isolates_network()) {
-            timeout = PollTimeout::ZERO;
-        }
         let link_events =
             if self.outbox.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT };
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.as_fd(), link_events),
         ];
-        let door = self.door.as_ref().filter(|_| !self.outbox.is_long()).and_then(Door::watched);
-        let own = [door, self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
+        let own = [door.and_then(Door::watched), self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
         let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
-            Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(now),
+            // Not when the time was up for something else.
+            Ok(0) if refill => self.resources.networks.refill(now),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(MonitorError::System("poll", errno.into())),
         }
