@@ -8,6 +8,7 @@ use crate::harness::{
     lab::{profiles, writable},
     marker,
 };
+use crate::teardown::Belongings;
 use cordon_protocol::EndedBy;
 use std::{collections::BTreeSet, process::Command};
 
@@ -34,13 +35,14 @@ fn every_step_has_a_name_of_its_own_and_a_reason() {
 }
 
 #[test]
-fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
+fn a_fault_in_any_step_fails_the_launch_runs_nothing_and_leaves_nothing() {
     ensure_users();
     let directory = writable();
     let mut wrong = Vec::new();
     for step in steps() {
         let file = directory.join(format!("fault-{step}-{}", marker()));
         let executor = Executor::start_with_fault(&step, &profiles());
+        let before = Belongings::of(executor.pid());
         for mut request in
             [line(&format!("echo ran > {}", file.display())), argv(&["touch", &file.to_string_lossy()])]
         {
@@ -59,6 +61,7 @@ fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
                 Err(error) => wrong.push(format!("{step}: no report: {error}")),
             }
         }
+        before.assert_restored(executor.pid(), &step);
         if file.exists() {
             wrong.push(format!("{step}: the command ran"));
         }
