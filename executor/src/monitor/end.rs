@@ -18,6 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Processes that are looked at beyond those that a sandbox may have: what has ended meanwhile, and what got
+/// past the limit.
+const PROCESSES_ROOM: usize = 8192;
 /// Time for a recount of shared memory.
 const RECOUNT_TIME: Duration = Duration::from_millis(500);
 
@@ -28,16 +31,19 @@ impl Job {
 
     /// Pids of everything in the sandbox but init.
     fn processes(&self) -> Vec<i32> {
+        let most = usize::try_from(self.limits.pids).unwrap_or(usize::MAX);
+        let most = most.saturating_add(PROCESSES_ROOM);
         match &self.leaves.command {
             Some(leaf) => leaf.processes(),
             None => match &self.init {
                 Some(init) => {
-                    let roots = vec![self.command.pid.as_raw(), init.pid.as_raw()];
-                    sample::tree(roots).into_iter().filter(|pid| *pid != init.pid.as_raw()).collect()
+                    let roots = [self.command.pid.as_raw(), init.pid.as_raw()];
+                    let tree = sample::tree(&roots, most);
+                    tree.into_iter().filter(|pid| *pid != init.pid.as_raw()).collect()
                 }
                 None => {
                     // The command itself is among them; nothing else runs at the same time.
-                    sample::tree(sample::adopted(self.plan.users.command.uid()))
+                    sample::tree(&sample::adopted(self.plan.users.command.uid()), most)
                 }
             },
         }
