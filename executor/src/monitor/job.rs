@@ -41,6 +41,13 @@ pub(super) enum Stage {
     Dying,
 }
 
+impl Stage {
+    /// Whether the command's process is still there.
+    pub(super) fn is_live(self) -> bool {
+        !matches!(self, Self::Ended | Self::Dying)
+    }
+}
+
 /// A sandbox.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -161,7 +168,7 @@ impl Job {
 
     /// Whether the command's process is still there.
     pub(super) fn is_live(&self) -> bool {
-        !matches!(self.stage, Stage::Ended | Stage::Dying)
+        self.stage.is_live()
     }
 
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.

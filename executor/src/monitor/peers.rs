@@ -31,13 +31,17 @@ impl Peer {
     /// errno of getsockopt(2); `EACCES` for the uid that stands for nobody.
     pub(super) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
         let credentials = getsockopt(socket, PeerCredentials)?;
-        if credentials.uid() == OVERFLOW_UID || credentials.uid() == u32::MAX {
-            return Err(Errno::EACCES);
-        }
+        let uid = somebody(credentials.uid())?;
         let mut groups = peer_groups(socket.as_fd())?;
         groups.push(credentials.gid());
-        Ok(Self { uid: credentials.uid(), groups })
+        Ok(Self { uid, groups })
     }
+}
+
+/// The uid, unless it stands for everybody who has none here (a user namespace's unmapped ones), or for
+/// nobody at all.
+fn somebody(uid: u32) -> Result<u32, Errno> {
+    if uid == OVERFLOW_UID || uid == u32::MAX { Err(Errno::EACCES) } else { Ok(uid) }
 }
 
 /// What a connection may still do.
@@ -143,6 +147,22 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        profile::{Profile, RawProfile},
+        sys::raw::become_other,
+    };
+    use std::{
+        collections::HashSet,
+        os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixListener, UnixStream},
+        },
+        thread,
+    };
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid, groups: Vec::new() }
+    }
 
     #[test]
     fn few_open_files_mean_few_connections_and_too_few_none() {
@@ -157,9 +177,85 @@ mod tests {
     #[test]
     fn a_peer_has_its_share_and_no_more() {
         let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3 });
-        let mut admit = |uid| connections.admit(Peer { uid, groups: Vec::new() });
+        let mut admit = |uid| connections.admit(peer(uid));
         assert_eq!((admit(1), admit(1)), (Ok(1), Ok(2)));
         let busy = Err(ConnectionRefusal::Busy { per_peer: 2, total: 3 });
         assert_eq!((admit(1), admit(2), admit(3)), (busy, Ok(3), busy));
+        // Whoever leaves makes room for its own kind, and for others where all together are too many.
+        connections.close(1);
+        assert_eq!(connections.admit(peer(1)), Ok(4));
+        connections.close(3);
+        assert_eq!((connections.admit(peer(1)), connections.admit(peer(3))), (busy, Ok(5)));
+    }
+
+    #[test]
+    fn a_number_is_given_once_and_a_launch_too() {
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 1, total: 2 });
+        let mut last = 0;
+        for _ in 0..100 {
+            let number = connections.admit(peer(7)).unwrap();
+            assert!(number > last);
+            // One that is turned away takes no number and leaves none.
+            assert!(connections.admit(peer(7)).is_err());
+            assert_eq!(connections.take_launch(number), Some(peer(7)));
+            assert_eq!(connections.take_launch(number), None);
+            assert_eq!(connections.get(number).map(|c| c.stage), Some(Stage::Used));
+            connections.close(number);
+            assert!(connections.get(number).is_none() && connections.take_launch(number).is_none());
+            // Nor is another's freed by closing what is closed, or never was.
+            connections.close(number);
+            connections.close(number + 1);
+            last = number;
+        }
+        assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn the_uid_of_nobody_is_no_peer() {
+        for uid in [0, 1, 65_533, OVERFLOW_UID + 1, u32::MAX - 1] {
+            assert_eq!(somebody(uid), Ok(uid));
+        }
+        assert_eq!((somebody(65_534), somebody(u32::MAX)), (Err(Errno::EACCES), Err(Errno::EACCES)));
+    }
+
+    /// A socket whose other end was connected by a thread of this uid, gid and supplementary groups; the
+    /// kernel keeps them for each thread.
+    fn connected_as(uid: u32, gid: u32, groups: &'static [u32]) -> OwnedFd {
+        assert!(nix::unistd::geteuid().is_root(), "needs root, to connect as somebody else");
+        let name = format!("cordon-peers-{}-{uid}-{gid}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let stream = thread::spawn(move || {
+            become_other(uid, gid, groups).unwrap();
+            UnixStream::connect_addr(&address).unwrap()
+        });
+        let (accepted, _) = listener.accept().unwrap();
+        drop(stream.join().unwrap());
+        accepted.into()
+    }
+
+    #[test]
+    fn uid_and_groups_are_those_that_the_kernel_has_of_whoever_connected() {
+        let peer = Peer::of(&connected_as(4001, 4002, &[4003, 4004])).unwrap();
+        let groups: HashSet<_> = peer.groups.iter().copied().collect();
+        assert_eq!((peer.uid, groups), (4001, HashSet::from([4002, 4003, 4004])));
+        // None of its own beside the one of the process, and none of this process.
+        assert_eq!(Peer::of(&connected_as(4001, 4005, &[])), Ok(Peer { uid: 4001, groups: vec![4005] }));
+        // More than a first look has room for.
+        static MANY: [u32; 300] = [4100; 300];
+        assert_eq!(Peer::of(&connected_as(4001, 4006, &MANY)).unwrap().groups.len(), 301);
+        assert_eq!(Peer::of(&connected_as(OVERFLOW_UID, 4007, &[4003])), Err(Errno::EACCES));
+    }
+
+    #[test]
+    fn a_profile_for_a_group_is_for_its_members_alone() {
+        // The group that may connect, where a profile names none.
+        let profile = Profile::from_raw("p", RawProfile::default(), 4020).unwrap();
+        let allows = |uid, gid, groups| {
+            let peer = Peer::of(&connected_as(uid, gid, groups)).unwrap();
+            profile.allows(peer.uid, &peer.groups)
+        };
+        assert!(allows(4011, 4012, &[4013, 4020]) && allows(4014, 4020, &[]));
+        assert!(!allows(4020, 4012, &[4013]) && !allows(4015, 4012, &[]));
     }
 }

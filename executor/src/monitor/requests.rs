@@ -1,5 +1,8 @@
 //! What the server may ask, in which state, and what the monitor does: anything else is refused.
 //!
+//! `allowed.rs` says when, message by message; what is not allowed then is answered as if there were nothing
+//! of that number, or not at all: an end can cross a message on its way.
+//!
 //! | message | allowed when | does |
 //! |---|---|---|
 //! | Launch | the connection is open and has launched nothing | checks everything again, launches |
@@ -11,6 +14,7 @@
 
 use super::{
     Monitor,
+    allowed::is_allowed,
     audit::fingerprint,
     job::{Job, enforced},
     launch::launch,
@@ -46,11 +50,39 @@ impl Monitor {
         let Ok(message) = ToMonitor::decode(bytes) else {
             return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
+        let named = message.connection();
+        let connection = named.and_then(|number| self.connections.get(number)).map(|found| found.stage);
+        let command = self.jobs.values().find(|job| Some(job.connection) == named).map(|job| job.stage);
+        if is_allowed(&message, connection, command) {
+            self.obey(message, descriptors);
+        } else {
+            self.refuse(message);
+        }
+    }
+
+    /// Answers what is not allowed now, where an answer is waited for.
+    fn refuse(&mut self, message: ToMonitor) {
+        match message {
+            ToMonitor::Launch { connection, profile, .. } => {
+                self.refuse_launch(connection, profile, LaunchRefusal::OutOfOrder);
+            }
+            ToMonitor::KillJob { connection, .. } => {
+                self.outbox.push(&ToServer::KillAnswer { connection, found: false }, Vec::new());
+            }
+            _ => {}
+        }
+    }
+
+    fn refuse_launch(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
+        self.record_refusal(connection, profile, refusal);
+        self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+    }
+
+    fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         match message {
             ToMonitor::Launch { connection, profile, stdin, limits } => {
                 if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, descriptors) {
-                    self.record_refusal(connection, profile, refusal);
-                    self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+                    self.refuse_launch(connection, profile, refusal);
                 }
             }
             ToMonitor::Cancel(connection) => self.end_of(connection, EndedBy::Cancelled),

@@ -112,6 +112,34 @@ fn messages_out_of_order_change_nothing() {
 }
 
 #[test]
+fn a_connection_that_was_closed_is_nobody() {
+    let hostile = Hostile::start();
+    let (closed, _stream) = hostile.peer();
+    let (running, _second_stream) = hostile.peer();
+    let marker = marker();
+    let (job, _output) = hostile.launched(running, "default", &format!("sleep {marker}; :"));
+    hostile.send(&ToMonitor::Closed(closed), &[]);
+    for connection in [closed, running + 1, 0] {
+        hostile.send(&ToMonitor::KillJob { connection, job }, &[]);
+        assert_eq!(hostile.next().0, ToServer::KillAnswer { connection, found: false });
+    }
+    hostile.launch(closed, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(closed), LaunchRefusal::OutOfOrder);
+    assert!(!sandboxed(&marker).is_empty(), "the command still runs");
+    // Its number is never another's, and the control: a connection that is open may.
+    let (next, _third_stream) = hostile.peer();
+    assert!(next > running && running > closed, "{closed} {running} {next}");
+    hostile.send(&ToMonitor::KillJob { connection: next, job }, &[]);
+    let seen = [hostile.next().0, hostile.next().0];
+    assert!(seen.contains(&ToServer::KillAnswer { connection: next, found: true }), "{seen:?}");
+    // A command goes with its connection.
+    let (leaving, _fourth_stream) = hostile.peer();
+    hostile.launched(leaving, "default", "sleep 600");
+    hostile.send(&ToMonitor::Closed(leaving), &[]);
+    assert_eq!(hostile.ended(leaving).ended_by, EndedBy::Cancelled);
+}
+
+#[test]
 fn a_flood_of_messages_holds_up_no_deadline() {
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();

@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_process_calls_itself_its_ticks_are_read(name in "\\PC{0,16}", times: [u64; 4]) {
+    fn whatever_a_process_calls_itself_its_ticks_are_read(name in "([)( \\n]|\\PC){0,16}", times: [u64; 4]) {
         let [a, b, c, d] = times;
         let stat = format!("7 ({name}) R 1 7 7 0 -1 4194304 1 2 3 4 {a} {b} {c} {d} 20 0 1 0 5");
         let sum = times.into_iter().fold(0, u64::saturating_add);
@@ -98,6 +98,17 @@ fn a_process_that_has_ended_holds_nothing_and_leads_nowhere() {
     // The control: this one has not.
     let own = i32::try_from(std::process::id()).unwrap();
     assert!(memory(&[own], &[]) > 0 && proportional(own) != Held::default() && threads(&[own]) > 0);
+}
+
+#[test]
+fn a_name_that_is_no_text_hides_nothing() {
+    let seen = std::thread::spawn(|| {
+        nix::sys::prctl::set_name(c"\xff\xfe").unwrap();
+        ["status", "stat"].map(|file| read(format!("/proc/thread-self/{file}")))
+    });
+    let [status, stat] = seen.join().unwrap();
+    assert!(kibibytes(&status, "RssAnon:") > 0, "{status}");
+    assert!(stat.contains(") R "), "{stat}");
 }
 
 #[test]
