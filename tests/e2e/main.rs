@@ -10,6 +10,7 @@ mod harness;
 mod attacks;
 mod audit;
 mod bad_input;
+mod bare;
 mod cli;
 mod config;
 mod documents;

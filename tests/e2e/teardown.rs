@@ -2,11 +2,11 @@
 
 use crate::harness::{
     Client, Executor, PATIENCE,
-    client::line,
+    client::{argv, line},
     eventually, host, marker,
     process::{self, sandboxed},
 };
-use cordon_protocol::{EndedBy, client::blocking};
+use cordon_protocol::{CgroupMode, EndedBy, client::blocking};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -190,4 +190,34 @@ fn no_command_finds_the_network_of_an_earlier_one() {
     for round in 0..12 {
         assert_eq!(executor.python(code), "0 1\n", "round {round}");
     }
+}
+
+#[test]
+fn what_counts_shared_memory_holds_nothing_open_of_the_monitors() {
+    if host::cgroup_mode() == CgroupMode::V2 {
+        // The kernel counts it.
+        return;
+    }
+    let executor = Executor::start("");
+    let monitor = executor.pid();
+    let code = "import os, time\nx = bytearray(b'x') * (40 << 20)\n\
+        for i in range(5):\n    if os.fork() == 0: time.sleep(60); os._exit(0)\n\
+        print('forked', flush=True)\ntime.sleep(60)";
+    let mut request = argv(&["python3", "-c", code]);
+    request.stream = true;
+    request.limits.memory_bytes = Some(128 << 20);
+    let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request).unwrap();
+    while !matches!(connection.next_event().unwrap(), cordon_protocol::Event::Stdout(_)) {}
+    // Root's, and no process of a sandbox: those are of other users, or about to be.
+    let counts = |pid: &i32| process::uids(*pid) == [0; 4];
+    let holds = |pid: i32| process::descriptors(pid).iter().any(|link| link.starts_with("socket:"));
+    assert!(holds(monitor), "the control");
+    // It is copied with everything first.
+    eventually("one is seen without a socket", PATIENCE, || {
+        process::descendants(monitor)
+            .into_iter()
+            .filter(counts)
+            .any(|pid| !holds(pid) && process::exe(pid).is_some())
+    });
+    connection.close();
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     sandbox::{message::Report, storage::Storage},
-    sys::process::{Status, signal, try_wait},
+    sys::process::{Status, has_ended, signal, try_wait},
 };
 use cordon_protocol::{CgroupMode, EndedBy, LimitName};
 use nix::{errno::Errno, sys::signal::Signal};
@@ -124,7 +124,7 @@ impl Job {
             self.recount = started.ok().map(|recount| (recount, now));
             return self.recount.is_none();
         };
-        match try_wait(recount.as_fd()) {
+        match try_wait(recount.pidfd.as_fd()) {
             None => now >= *started + RECOUNT_TIME,
             Some(status) => {
                 self.recount = None;
@@ -167,8 +167,8 @@ impl Job {
     /// Whether nothing of the command's is left on the host.
     fn is_clean(&mut self) -> bool {
         if let Some((recount, _)) = &self.recount {
-            let _ = signal(recount.as_fd(), Signal::SIGKILL);
-            if try_wait(recount.as_fd()).is_none() {
+            let _ = signal(recount.pidfd.as_fd(), Signal::SIGKILL);
+            if try_wait(recount.pidfd.as_fd()).is_none() {
                 return false;
             }
             self.recount = None;
@@ -205,7 +205,7 @@ impl Job {
         if !self.init_reaped {
             self.init_reaped = self.init.as_ref().and_then(|init| try_wait(init.pidfd.as_fd())).is_some();
         }
-        if self.status.is_some() {
+        if self.status.is_some() || !has_ended(self.command.pidfd.as_fd()) {
             return None;
         }
         // Without cgroups the last figures are those of the process that has not been reaped yet.

@@ -79,7 +79,7 @@ pub(super) struct Job {
     pub(super) cpu_before: u64,
     pub(super) peak: Option<u64>,
     pub(super) pids_reached: bool,
-    pub(super) recount: Option<(OwnedFd, Instant)>,
+    pub(super) recount: Option<(Process, Instant)>,
     pub(super) directories: Option<Storage>,
     pub(super) cleaner: Option<OwnedFd>,
     pub(super) cleanings_left: u32,
@@ -155,15 +155,18 @@ impl Job {
             watched.push(self.command.pidfd.as_fd());
         }
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
-        watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
-        watched.extend(self.recount.as_ref().map(|(recount, _)| recount.as_fd()));
+        // Looked after only then: till then one that has ended would keep the loop turning.
+        if self.stage == Stage::Dying {
+            watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
+            watched.extend(self.recount.as_ref().map(|(recount, _)| recount.pidfd.as_fd()));
+        }
         watched
     }
 
     /// Whether the process is one that the job itself reaps.
     pub(super) fn owns(&self, pid: Pid) -> bool {
-        let init = self.init.as_ref().map(|init| init.pid);
-        pid == self.command.pid || Some(pid) == init
+        let recount = self.recount.as_ref().map(|(recount, _)| recount);
+        self.init.iter().chain([&self.command]).chain(recount).any(|own| own.pid == pid)
     }
 
     /// Whether the command's process is still there.

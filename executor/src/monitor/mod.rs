@@ -28,7 +28,7 @@ pub use peers::ConnectionCaps;
 use crate::{
     sandbox::{seccomp, steps::Fault},
     sys::{
-        process::{ended_child, reap},
+        process::{ended_child, has_ended, reap},
         scm,
     },
 };
@@ -38,7 +38,7 @@ use cgroup::Cgroups;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
-use link::{JobId, MESSAGE_LEN, ToServer};
+use link::{JobId, MESSAGE_LEN, ToMonitor, ToServer};
 use netns::Networks;
 use nix::{
     errno::Errno,
@@ -125,6 +125,8 @@ pub struct Monitor {
     complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
     adopts: bool,
+    /// Launches that wait until what a command has left is gone.
+    postponed: Vec<(ToMonitor, Vec<OwnedFd>)>,
     /// Kept open so that the sandboxes' read ends do not see its end.
     _alive: OwnedFd,
 }
@@ -133,6 +135,8 @@ pub struct Monitor {
 const STORAGE: &str = "work";
 /// Messages of the server that are taken in one round; each may be a launch.
 const MESSAGES: usize = 16;
+/// Processes that commands have left behind and that are reaped in one round.
+const ADOPTED: usize = 64;
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -176,6 +180,7 @@ impl Monitor {
             stopping: None,
             complaints: 0,
             adopts,
+            postponed: Vec::new(),
             _alive: held,
         })
     }
@@ -212,6 +217,10 @@ impl Monitor {
                 return Ok(());
             }
             self.wait()?;
+            // The link does not tell of it while somebody has a copy of its other end.
+            if self.server.as_ref().is_some_and(|server| has_ended(server.as_fd())) {
+                return Err(MonitorError::ServerGone);
+            }
             self.take_signals();
             self.take_messages()?;
             self.plans.keep_fresh(Instant::now());
@@ -221,6 +230,7 @@ impl Monitor {
             for id in ids {
                 self.attend(id);
             }
+            self.launch_postponed();
             self.outbox.flush(self.link.as_fd()).map_err(|_| MonitorError::ServerGone)?;
         }
     }
@@ -305,7 +315,8 @@ impl Monitor {
             return;
         }
         let adopted = |pid: &Pid| !self.jobs.values().any(|job| job.owns(*pid));
-        while let Some(pid) = ended_child().filter(adopted) {
+        // Commands can leave more of them all the time; those that are over are still there in the next round.
+        for pid in (0..ADOPTED).map_while(|_| ended_child().filter(adopted)) {
             reap(pid);
         }
     }

@@ -50,13 +50,39 @@ impl Monitor {
         let Ok(message) = ToMonitor::decode(bytes) else {
             return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
+        self.take_up(message, descriptors);
+    }
+
+    fn take_up(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         let named = message.connection();
         let connection = named.and_then(|number| self.connections.get(number)).map(|found| found.stage);
         let command = self.jobs.values().find(|job| Some(job.connection) == named).map(|job| job.stage);
         if is_allowed(&message, connection, command) {
+            if matches!(message, ToMonitor::Launch { .. }) && self.is_clearing_up() {
+                // One a connection: what waits is bounded as they are.
+                if self.postponed.iter().all(|(other, _)| other.connection() != named) {
+                    return self.postponed.push((message, descriptors));
+                }
+                return self.refuse(message);
+            }
             self.obey(message, descriptors);
         } else {
             self.refuse(message);
+        }
+    }
+
+    /// Whether something of a command that has ended is still there which only its uid tells from another's: what
+    /// ends it would end the next command too.
+    fn is_clearing_up(&self) -> bool {
+        self.jobs.values().any(|job| !job.is_live() && job.plan.host.one_at_a_time)
+    }
+
+    /// Takes up the launches that had to wait, once they need no longer.
+    pub(super) fn launch_postponed(&mut self) {
+        if !self.postponed.is_empty() && !self.is_clearing_up() {
+            for (message, descriptors) in std::mem::take(&mut self.postponed) {
+                self.take_up(message, descriptors);
+            }
         }
     }
 

@@ -1,12 +1,16 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
-use crate::sys::process::{CloneOptions, Cloned, clone_process, exit_now};
-use nix::{errno::Errno, sys::statvfs::fstatvfs};
+use super::launch::Process;
+use crate::sys::process::{CloneOptions, Cloned, clone_process, close_all_but, exit_now};
+use nix::{
+    errno::Errno,
+    sys::{prctl::set_pdeathsig, signal::Signal, statvfs::fstatvfs},
+};
 use std::{
     collections::BTreeSet,
     fs,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
     path::Path,
@@ -38,16 +42,21 @@ struct Held {
 /// Starts a process that counts shared pages once, and ends with 0 when that is within `limit`, else with 1.
 ///
 /// Telling shared pages apart takes each process's memory lock, which the process itself can hold as long as
-/// it likes: the monitor must never wait for one.
+/// it likes: the monitor must never wait for one. What is started may have to, so it keeps nothing open that
+/// somebody waits to see closed, and ends with the monitor.
 ///
 /// # Errors
 /// errno of clone3(2).
-pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<OwnedFd, Errno> {
+pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<Process, Errno> {
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
-        Cloned::Parent { pidfd, .. } => Ok(pidfd),
-        Cloned::Child => exit_now(i32::from(
-            total(stored(storage), processes.iter().map(|pid| proportional(*pid))) > limit,
-        )),
+        Cloned::Parent { pid, pidfd } => Ok(Process { pid, pidfd }),
+        Cloned::Child => {
+            let kept: Vec<_> = storage.iter().map(AsRawFd::as_raw_fd).collect();
+            let _ = close_all_but(&kept);
+            let _ = set_pdeathsig(Signal::SIGKILL);
+            let counted = processes.iter().map(|pid| proportional(*pid));
+            exit_now(i32::from(total(stored(storage), counted) > limit))
+        }
     }
 }
 
