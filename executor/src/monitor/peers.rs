@@ -66,14 +66,18 @@ pub(super) struct Connection {
 const OTHER_FILES: u64 = 64;
 /// Open files of a connection in the server half: its socket and the pipes of its command.
 const FILES_EACH: u64 = 4;
+/// Open files of a command in the monitor half, from its launch to its last trace: processes, pairs, pipes,
+/// leaves, storage. Without one a limit could not be looked at, nor a leaf be killed.
+const FILES_OF_COMMAND: u64 = 14;
 /// With fewer connections than this there is no use in starting.
 const LEAST_TOTAL: u64 = 64;
 
-/// How many connections may be open at once.
+/// How many connections may be open at once, and how many commands be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCaps {
     per_peer: usize,
     total: usize,
+    commands: usize,
 }
 
 impl ConnectionCaps {
@@ -83,11 +87,14 @@ impl ConnectionCaps {
     /// The caps of a process that may have so many files open; none when it can do nothing with so few. A
     /// server half without a descriptor for a connection could only end.
     pub fn for_open_files(files: u64) -> Option<Self> {
-        let total = files.saturating_sub(OTHER_FILES) / FILES_EACH;
+        let left = files.saturating_sub(OTHER_FILES);
+        let total = left / FILES_EACH;
         let total =
             usize::try_from(total).ok().filter(|_| total >= LEAST_TOTAL)?.min(limits::CONNECTIONS_TOTAL);
         // No peer can take all of them.
-        Some(Self { per_peer: limits::CONNECTIONS_PER_PEER.min(total / 2), total })
+        let per_peer = limits::CONNECTIONS_PER_PEER.min(total / 2);
+        let commands = usize::try_from(left / FILES_OF_COMMAND).unwrap_or(usize::MAX).min(total);
+        Some(Self { per_peer, total, commands })
     }
 }
 
@@ -105,12 +112,17 @@ impl Connections {
         Self { caps, next: 1, open: HashMap::new() }
     }
 
+    /// How many commands there is room for.
+    pub(super) fn commands(&self) -> usize {
+        self.caps.commands
+    }
+
     /// Gives a connection its number.
     ///
     /// # Errors
     /// Busy when the peer, or all together, have as many as they may.
     pub(super) fn admit(&mut self, peer: Peer) -> Result<ConnectionId, ConnectionRefusal> {
-        let ConnectionCaps { per_peer, total } = self.caps;
+        let ConnectionCaps { per_peer, total, .. } = self.caps;
         let of_peer = self.open.values().filter(|c| c.peer.uid == peer.uid).count();
         if of_peer >= per_peer || self.open.len() >= total {
             return Err(ConnectionRefusal::Busy { per_peer: per_peer as u64, total: total as u64 });
@@ -166,17 +178,18 @@ mod tests {
 
     #[test]
     fn few_open_files_mean_few_connections_and_too_few_none() {
-        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total));
-        assert_eq!(caps(u64::MAX), Some((512, 2048)));
-        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048)));
-        assert_eq!(caps(1024), Some((120, 240)));
+        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total, c.commands));
+        assert_eq!(caps(u64::MAX), Some((512, 2048, 2048)));
+        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048, 585)));
+        assert_eq!(caps(1024), Some((120, 240, 68)));
+        assert_eq!(caps(320), Some((32, 64, 18)));
         assert_eq!(caps(319), None);
         assert_eq!(caps(0), None);
     }
 
     #[test]
     fn a_peer_has_its_share_and_no_more() {
-        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3 });
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3, commands: 3 });
         let mut admit = |uid| connections.admit(peer(uid));
         assert_eq!((admit(1), admit(1)), (Ok(1), Ok(2)));
         let busy = Err(ConnectionRefusal::Busy { per_peer: 2, total: 3 });
@@ -190,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_number_is_given_once_and_a_launch_too() {
-        let mut connections = Connections::new(ConnectionCaps { per_peer: 1, total: 2 });
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 1, total: 2, commands: 2 });
         let mut last = 0;
         for _ in 0..100 {
             let number = connections.admit(peer(7)).unwrap();

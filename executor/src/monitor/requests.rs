@@ -16,7 +16,7 @@ use super::{
     Monitor,
     allowed::is_allowed,
     audit::fingerprint,
-    job::{Job, enforced},
+    job::{Job, Stage, enforced},
     launch::launch,
     link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
     peers::Peer,
@@ -41,7 +41,7 @@ const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
-/// Lines of the log about messages of the server that are none.
+/// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
 
 impl Monitor {
@@ -90,7 +90,12 @@ impl Monitor {
     fn refuse(&mut self, message: ToMonitor) {
         match message {
             ToMonitor::Launch { connection, profile, .. } => {
-                self.refuse_launch(connection, profile, LaunchRefusal::OutOfOrder);
+                let refusal = LaunchRefusal::OutOfOrder;
+                // The one refusal that a connection can be given again and again.
+                if self.may_complain() {
+                    self.record_refusal(connection, profile, refusal);
+                }
+                self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
             }
             ToMonitor::KillJob { connection, .. } => {
                 self.outbox.push(&ToServer::KillAnswer { connection, found: false }, Vec::new());
@@ -128,12 +133,19 @@ impl Monitor {
         }
     }
 
-    /// Logs what an honest server never does: a few times, as one that is not could fill the log with it.
+    /// Logs what an honest server never does.
     pub(super) fn complain(&mut self, of: fmt::Arguments<'_>) {
-        if self.complaints < COMPLAINTS_MAX {
-            self.complaints += 1;
+        if self.may_complain() {
             crate::log!("server: {of}");
         }
+    }
+
+    /// Whether what an honest server never does is written down once more: one that is not could fill log and
+    /// trail with it.
+    fn may_complain(&mut self) -> bool {
+        let may = self.complaints < COMPLAINTS_MAX;
+        self.complaints += u32::from(may);
+        may
     }
 
     fn end_of(&mut self, connection: ConnectionId, cause: EndedBy) {
@@ -255,11 +267,17 @@ impl Monitor {
         }
     }
 
+    /// How many there may be: of a peer under a profile until what they left is torn down, of all until the last
+    /// trace is gone.
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
-        let live = self.jobs.values().filter(|job| job.is_live());
+        let commands = self.connections.commands();
+        if self.jobs.len() >= commands {
+            return Err(LaunchRefusal::Full { commands: commands as u64 });
+        }
         let alone = plan.host.one_at_a_time;
         let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
-        let count = live.filter(|job| alone || same(job)).count();
+        let there = self.jobs.values().filter(|job| job.stage != Stage::Dying);
+        let count = there.filter(|job| alone || same(job)).count();
         let concurrency = if alone { 1 } else { plan.profile.concurrency };
         if count >= concurrency as usize { Err(LaunchRefusal::Busy { concurrency }) } else { Ok(()) }
     }

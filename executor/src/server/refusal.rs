@@ -178,6 +178,15 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal 
             refuse(RefusalCode::Busy, message, format!("try again, or raise profiles.{name}.concurrency"))
         }
         LaunchRefusal::ShuttingDown => shutting_down(),
+        LaunchRefusal::Full { commands } => {
+            let message =
+                format!("{commands} commands are there already, as many as the executor has open files for");
+            refuse(
+                RefusalCode::Busy,
+                message,
+                "try again, or give the executor more open files (systemd: LimitNOFILE=)",
+            )
+        }
     }
 }
 

@@ -39,6 +39,11 @@ pub enum LaunchRefusal {
     },
     /// The executor is ending.
     ShuttingDown,
+    /// There are as many commands as there are open files for.
+    Full {
+        /// Commands of all peers at once.
+        commands: u64,
+    },
 }
 
 impl LaunchRefusal {
@@ -60,6 +65,10 @@ impl LaunchRefusal {
                 writer.number(u64::from(*concurrency));
             }
             Self::ShuttingDown => writer.number(7),
+            Self::Full { commands } => {
+                writer.number(8);
+                writer.number(*commands);
+            }
         }
     }
 
@@ -80,6 +89,7 @@ impl LaunchRefusal {
             5 => Self::BadRequestFile,
             6 => Self::Busy { concurrency: reader.number_u32()? },
             7 => Self::ShuttingDown,
+            8 => Self::Full { commands: reader.number()? },
             _ => return Err(Malformed),
         })
     }
