@@ -203,6 +203,15 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal 
             "delete workspaces that are not needed or free the disk; a private workspace lies in memory",
         ),
         LaunchRefusal::ShuttingDown => shutting_down(),
+        LaunchRefusal::Full { commands } => {
+            let message =
+                format!("{commands} commands are there already, as many as the executor has open files for");
+            refuse(
+                RefusalCode::Busy,
+                message,
+                "try again, or give the executor more open files (systemd: LimitNOFILE=)",
+            )
+        }
     }
 }
 

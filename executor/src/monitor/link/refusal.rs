@@ -52,6 +52,11 @@ pub enum LaunchRefusal {
         /// Bytes that must be.
         floor: u64,
     },
+    /// There are as many commands as there are open files for.
+    Full {
+        /// Commands of all peers at once.
+        commands: u64,
+    },
 }
 
 impl LaunchRefusal {
@@ -79,6 +84,10 @@ impl LaunchRefusal {
             Self::DiskFull { free, floor } => {
                 [11, *free, *floor].map(|number| writer.number(number));
             }
+            Self::Full { commands } => {
+                writer.number(12);
+                writer.number(*commands);
+            }
         }
     }
 
@@ -103,6 +112,7 @@ impl LaunchRefusal {
             9 => Self::BadWorkspace,
             10 => Self::TooManyWorkspaces,
             11 => Self::DiskFull { free: reader.number()?, floor: reader.number()? },
+            12 => Self::Full { commands: reader.number()? },
             _ => return Err(Malformed),
         })
     }
