@@ -1,7 +1,7 @@
 //! The executor's configuration: one root-owned TOML file, read before anything else happens.
 
 use crate::profile::{Profile, ProfileError, RawProfile};
-use cordon_protocol::limits;
+use cordon_protocol::{Bytes, limits};
 use nix::{
     fcntl::OFlag,
     unistd::{Group, User},
@@ -32,6 +32,8 @@ pub struct Config {
     pub users: Users,
     /// The home directory inside, where the workspace is.
     pub home: PathBuf,
+    /// Bytes that commands in named workspaces must leave free on the disk.
+    pub free_space_min: u64,
     /// By name.
     pub profiles: BTreeMap<String, Profile>,
 }
@@ -146,6 +148,8 @@ struct RawConfig {
     #[serde(default)]
     users: RawUsers,
     home: Option<PathBuf>,
+    #[serde(default = "default_free_space")]
+    free_space_min: Bytes,
     #[serde(default)]
     profiles: BTreeMap<String, RawProfile>,
 }
@@ -186,6 +190,10 @@ fn default_audit() -> PathBuf {
 
 fn default_require() -> Require {
     Require::Strict
+}
+
+fn default_free_space() -> Bytes {
+    Bytes(1 << 30)
 }
 
 fn default_abi() -> u32 {
@@ -245,6 +253,7 @@ impl Config {
             landlock_abi_min: raw.landlock_abi_min,
             users,
             home,
+            free_space_min: raw.free_space_min.0,
             profiles,
         })
     }

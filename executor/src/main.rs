@@ -8,7 +8,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, cgroup::Cgroups},
+    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Workspaces, cgroup::Cgroups},
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
@@ -166,7 +166,8 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
     let speaks_to_test = server.is_none();
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
-    let parts = Parts { plans, audit, cgroups: cgroups.clone(), listener, link, server, caps };
+    let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
+    let parts = Parts { plans, audit, cgroups: cgroups.clone(), workspaces, listener, link, server, caps };
     let mut monitor = Monitor::new(parts, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;

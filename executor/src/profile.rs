@@ -34,6 +34,10 @@ pub struct Profile {
     pub file_size: u64,
     /// Size of a private workspace, bytes.
     pub workspace: u64,
+    /// Size of a named workspace, bytes.
+    pub named_workspace: u64,
+    /// Files and directories in a named workspace.
+    pub named_workspace_files: u64,
     /// Size of /tmp, bytes.
     pub tmp: u64,
     /// Who may use it.
@@ -101,6 +105,8 @@ struct RawLimits {
     output: Option<RawRange<Bytes>>,
     file_size: Option<Bytes>,
     workspace: Option<Bytes>,
+    named_workspace: Option<Bytes>,
+    named_workspace_files: Option<u64>,
     tmp: Option<Bytes>,
 }
 
@@ -199,6 +205,8 @@ impl Profile {
             network: raw.network.unwrap_or(NetworkMode::None),
             file_size: raw.limits.file_size.map_or(GIBI, |b| b.0),
             workspace: raw.limits.workspace.map_or(512 * MEBI, |b| b.0),
+            named_workspace: raw.limits.named_workspace.map_or(4 * GIBI, |b| b.0),
+            named_workspace_files: raw.limits.named_workspace_files.unwrap_or(200_000),
             tmp: raw.limits.tmp.map_or(256 * MEBI, |b| b.0),
             concurrency: raw.concurrency.unwrap_or(32),
             queue: raw.queue.unwrap_or(256),
@@ -228,6 +236,13 @@ impl Profile {
         let mut limits: Vec<_> = LimitField::ALL.into_iter().map(limit).collect();
         limits.push(fixed("file_size", self.file_size));
         limits.push(fixed("workspace", self.workspace));
+        limits.push(fixed("named_workspace", self.named_workspace));
+        let files = self.named_workspace_files.to_string();
+        limits.push(LimitInfo {
+            name: "named_workspace_files".to_owned(),
+            default: files.clone(),
+            ceiling: files,
+        });
         limits.push(fixed("tmp", self.tmp));
         ProfileInfo {
             name: self.name.clone(),

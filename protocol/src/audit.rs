@@ -28,6 +28,10 @@ pub enum Entry {
         profile: String,
         /// SHA-256 of the sealed request, hexadecimal.
         request: String,
+        /// SHA-256 of the sealed files, hexadecimal; none where the request brought none.
+        files: Option<String>,
+        /// Named workspace of the peer.
+        workspace: Option<String>,
         /// Most time by the clock, milliseconds.
         wall_ms: u64,
         /// Most memory, bytes.
@@ -62,6 +66,20 @@ pub enum Entry {
         cpu_ms: f64,
         /// Limits that were reached.
         limits_hit: Vec<LimitName>,
+    },
+    /// What a command left is collected.
+    Collected {
+        /// Number of the command.
+        job: String,
+        /// SHA-256 of the sealed patterns, hexadecimal.
+        request: String,
+    },
+    /// A peer's workspace was deleted.
+    WorkspaceDeleted {
+        /// Uid of the peer.
+        uid: u32,
+        /// Its name.
+        workspace: String,
     },
     /// The executor ended in order.
     Stopped,

@@ -138,18 +138,16 @@ pub async fn read_frame_async<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Event, Hello, LimitRequest, Request, RunRequest, limits};
+    use crate::{Action, Event, FileIn, Hello, Request, RunRequest, limits};
     use proptest::prelude::*;
 
     fn run() -> Request {
+        let argv = Action::Argv(vec!["echo".into(), "a b".into()]);
         Request::Run(Box::new(RunRequest {
-            profile: None,
-            action: Action::Argv(vec!["echo".into(), "a b".into()]),
-            cwd: None,
             env: vec![("A".into(), "1".into())],
-            stdin: false,
             stream: true,
-            limits: LimitRequest::default(),
+            files: vec![FileIn { path: "a".into(), content: vec![1, 2], mode: Some(0o600) }],
+            ..RunRequest::new(argv)
         }))
     }
 

@@ -14,7 +14,9 @@ pub(super) fn is_allowed(
         ToMonitor::Cancel(_) | ToMonitor::OutputExceeded(_) => command.is_some_and(job::Stage::is_live),
         ToMonitor::KillJob { .. } | ToMonitor::Closed(_) => connection.is_some(),
         // Also of a connection that is closed: its command has still to go.
-        ToMonitor::Drained(_) => command == Some(job::Stage::Ended),
+        ToMonitor::Drained(_) => matches!(command, Some(job::Stage::Ended | job::Stage::Collecting)),
+        ToMonitor::Collect(_) => command == Some(job::Stage::Ended),
+        ToMonitor::ListWorkspaces(_) | ToMonitor::DeleteWorkspace { .. } => connection.is_some(),
         ToMonitor::Pong => true,
     }
 }
@@ -23,35 +25,51 @@ pub(super) fn is_allowed(
 mod tests {
     use super::*;
     use crate::monitor::link::AskedLimits;
-    use job::Stage::{Dying, Ended, Launching, Running, Told};
+    use job::Stage::{Collecting, Dying, Ended, Launching, Running, Told};
     use peers::Stage::{Open, Used};
 
     /// Every message; a line each for a connection that is not there, is open, is used up; a column each for
-    /// no command, and for one that is being launched, told to go, running, ended, going away.
-    const TABLE: [(&str, [&str; 3]); 7] = [
-        ("Launch", ["......", "xxxxxx", "......"]),
-        ("Cancel", [".xxx..", ".xxx..", ".xxx.."]),
-        ("OutputExceeded", [".xxx..", ".xxx..", ".xxx.."]),
-        ("KillJob", ["......", "xxxxxx", "xxxxxx"]),
-        ("Drained", ["....x.", "....x.", "....x."]),
-        ("Closed", ["......", "xxxxxx", "xxxxxx"]),
-        ("Pong", ["xxxxxx", "xxxxxx", "xxxxxx"]),
+    /// no command, and for one that is being launched, told to go, running, ended, collected from, going away.
+    const TABLE: [(&str, [&str; 3]); 10] = [
+        ("Launch", [".......", "xxxxxxx", "......."]),
+        ("Cancel", [".xxx...", ".xxx...", ".xxx..."]),
+        ("OutputExceeded", [".xxx...", ".xxx...", ".xxx..."]),
+        ("KillJob", [".......", "xxxxxxx", "xxxxxxx"]),
+        ("Drained", ["....xx.", "....xx.", "....xx."]),
+        ("Collect", ["....x..", "....x..", "....x.."]),
+        ("ListWorkspaces", [".......", "xxxxxxx", "xxxxxxx"]),
+        ("DeleteWorkspace", [".......", "xxxxxxx", "xxxxxxx"]),
+        ("Closed", [".......", "xxxxxxx", "xxxxxxx"]),
+        ("Pong", ["xxxxxxx", "xxxxxxx", "xxxxxxx"]),
     ];
 
     #[test]
     fn every_message_is_allowed_where_the_table_says_so_and_nowhere_else() {
-        let (profile, limits) = (String::new(), AskedLimits::default());
+        let (name, limits) = (String::new, AskedLimits::default());
+        let launch = ToMonitor::Launch {
+            connection: 1,
+            profile: name(),
+            workspace: name(),
+            stdin: false,
+            files: false,
+            collect: false,
+            limits,
+        };
         let messages = [
-            ToMonitor::Launch { connection: 1, profile, stdin: false, limits },
+            launch,
             ToMonitor::Cancel(1),
             ToMonitor::OutputExceeded(1),
             ToMonitor::KillJob { connection: 1, job: 2 },
             ToMonitor::Drained(1),
+            ToMonitor::Collect(1),
+            ToMonitor::ListWorkspaces(1),
+            ToMonitor::DeleteWorkspace { connection: 1, name: name() },
             ToMonitor::Closed(1),
             ToMonitor::Pong,
         ];
         let connections = [None, Some(Open), Some(Used)];
-        let commands = [None, Some(Launching), Some(Told), Some(Running), Some(Ended), Some(Dying)];
+        let commands =
+            [None, Some(Launching), Some(Told), Some(Running), Some(Ended), Some(Collecting), Some(Dying)];
         for (message, (name, rows)) in messages.iter().zip(TABLE) {
             assert!(format!("{message:?}").starts_with(name), "{message:?} is not {name}");
             for (connection, row) in connections.into_iter().zip(rows) {

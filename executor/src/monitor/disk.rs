@@ -110,7 +110,9 @@ impl DiskWatch {
             }
             self.look(now, free);
         }
-        self.failures >= FAILURES_MAX || self.found.bytes > self.caps.bytes || self.found.files > self.caps.files
+        self.failures >= FAILURES_MAX
+            || self.found.bytes > self.caps.bytes
+            || self.found.files > self.caps.files
     }
 
     /// After a while, and at once when so much has gone from the disk that half of what was left to the workspace
@@ -152,7 +154,8 @@ impl DiskWatch {
         if !answered {
             return self.failed(now);
         }
-        let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let number =
+            |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         self.found = Size { bytes: number(0), files: number(8) };
         self.free = free;
         self.failures = 0;

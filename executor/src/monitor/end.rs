@@ -2,19 +2,21 @@
 
 use super::{
     cgroup::Leaf,
+    collect::{Collector, Scene},
     job::{Job, Progress, Stage, enforced},
+    launch::Resources,
     link::Outcome,
     sample,
     schedule::Due,
 };
 use crate::{
-    sandbox::{message::Report, storage::Storage},
+    sandbox::{message::Report, steps::Fault, storage::Storage},
     sys::process::{Status, has_ended, signal, try_wait},
 };
 use cordon_protocol::{CgroupMode, EndedBy, LimitName};
 use nix::{errno::Errno, sys::signal::Signal};
 use std::{
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -85,6 +87,9 @@ impl Job {
     /// Ends what is over its memory or processor time.
     fn look(&mut self, now: Instant) {
         let sampled = self.sampled();
+        if self.disk.as_mut().is_some_and(|disk| disk.is_over(now)) {
+            self.end(EndedBy::DiskLimit);
+        }
         if sampled {
             self.sample(now);
         }
@@ -96,7 +101,11 @@ impl Job {
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(u32::MAX)
         });
-        self.schedule.look(now, Instant::now(), sampled, cpu_left);
+        let ended = Instant::now();
+        let disk_left = self.disk.as_ref().map(|disk| disk.due().saturating_duration_since(ended));
+        // Whatever comes first; that the disk is looked at costs next to nothing.
+        let next = cpu_left.into_iter().chain(disk_left).min();
+        self.schedule.look(now, ended, sampled, next);
     }
 
     /// Looks at memory and threads where no controller does.
@@ -241,6 +250,7 @@ impl Job {
         hit(LimitName::CpuTime, ended_by == EndedBy::CpuTimeout);
         hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
         hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
+        hit(LimitName::Disk, ended_by == EndedBy::DiskLimit || self.storage.iter().any(sample::is_full));
         hit(LimitName::FileSize, signal == Some(Signal::SIGXFSZ as i32));
         let failure = self.verdict.failure().map(Report::failure);
         let (step, errno, detail) =
@@ -268,11 +278,46 @@ impl Job {
         }
     }
 
+    /// Ends what the command left and has a process collect what it left in its workspace; gives the end from which
+    /// that can be read.
+    ///
+    /// # Errors
+    /// It was not to be collected from, or the process could not be started.
+    pub(super) fn collect(&mut self, resources: &Resources, request: OwnedFd) -> Result<OwnedFd, Fault> {
+        let namespaces = self.reentry.take().ok_or_else(|| Fault::new(Errno::EPROTO, "collect"))?;
+        let scene = Scene {
+            plan: &self.plan,
+            place: self.place.clone(),
+            leaf: self.leaves.command.as_ref(),
+            namespaces,
+            memory: self.limits.memory,
+        };
+        let (collector, from) = Collector::start(resources, scene, request)?;
+        self.collector = Some(collector);
+        self.stage = Stage::Collecting;
+        self.schedule.collect(Instant::now());
+        Ok(from)
+    }
+
+    /// Goes on with collecting.
+    pub(super) fn tend_collector(&mut self) {
+        let Some(collector) = &mut self.collector else { return };
+        collector.listen();
+        if collector.has_ended() {
+            self.collector = None;
+        }
+    }
+
     /// Kills what is left, init included.
     pub(super) fn tear_down(&mut self) {
-        if self.stage != Stage::Ended {
+        if !matches!(self.stage, Stage::Ended | Stage::Collecting) {
             return;
         }
+        if let Some(collector) = &mut self.collector {
+            collector.kill();
+        }
+        self.disk = None;
+        self.reentry = None;
         if let Some(leaf) = &self.leaves.command {
             let _ = leaf.kill();
         }
@@ -286,7 +331,7 @@ impl Job {
         if self.stage != Stage::Dying {
             return false;
         }
-        if !self.init_reaped || !self.is_clean() {
+        if !self.init_reaped || self.collector.is_some() || !self.is_clean() {
             self.schedule.retry_removal(now, true);
             return false;
         }

@@ -1,6 +1,8 @@
 //! One sandbox from its launch to its last trace: what it is doing, why it ends, what is reported.
 
 use super::{
+    collect::Collector,
+    disk::DiskWatch,
     hear::{Heard, receive},
     launch::{Launched, Leaves, Process},
     link::{ConnectionId, JobId, OutcomeEnforced},
@@ -11,7 +13,9 @@ use super::{
 use crate::{
     sandbox::{
         Go, Plan,
+        command::Namespaces,
         message::{Held, Report},
+        plan::Place,
         storage::Storage,
     },
     sys::{process::Status, scm},
@@ -37,6 +41,8 @@ pub(super) enum Stage {
     Running,
     /// The command's process has ended and was reported; others may hold its pipes.
     Ended,
+    /// What the command left in its workspace is being collected.
+    Collecting,
     /// Everything has been killed; processes and leaves go away.
     Dying,
 }
@@ -44,7 +50,7 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether the command's process is still there.
     pub(super) fn is_live(self) -> bool {
-        !matches!(self, Self::Ended | Self::Dying)
+        !matches!(self, Self::Ended | Self::Collecting | Self::Dying)
     }
 }
 
@@ -67,7 +73,15 @@ pub(super) struct Job {
     pub(super) control: Option<OwnedFd>,
     pub(super) init_control: Option<OwnedFd>,
     pub(super) leaves: Leaves,
-    pub(super) pending: Option<(Go, OwnedFd, Vec<OwnedFd>)>,
+    pub(super) pending: Option<(Go, Vec<OwnedFd>)>,
+    /// Watches the named workspace; none for a private one.
+    pub(super) disk: Option<DiskWatch>,
+    /// Name of the workspace that the command uses.
+    pub(super) workspace: Option<String>,
+    pub(super) place: Place,
+    /// The sandbox may be entered once more, and how.
+    pub(super) reentry: Option<Option<Namespaces>>,
+    pub(super) collector: Option<Collector>,
     pub(super) storage: Vec<OwnedFd>,
     pub(super) init_ready: bool,
     pub(super) command_ready: bool,
@@ -83,6 +97,31 @@ pub(super) struct Job {
     pub(super) directories: Option<Storage>,
     pub(super) cleaner: Option<OwnedFd>,
     pub(super) cleanings_left: u32,
+}
+
+/// What a job is made of beside the launch itself.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Its number.
+    pub(super) id: JobId,
+    /// The connection it belongs to.
+    pub(super) connection: ConnectionId,
+    /// Uid of the peer it runs for.
+    pub(super) peer_uid: u32,
+    /// Its profile's plan.
+    pub(super) plan: Arc<Plan>,
+    /// Limits in force.
+    pub(super) limits: Limits,
+    /// The word to start.
+    pub(super) go: Go,
+    /// What comes with it first: the sealed request, and the sealed files where there are some.
+    pub(super) sealed: Vec<OwnedFd>,
+    /// Name of the workspace; none is a private one.
+    pub(super) workspace: Option<String>,
+    /// Watches it.
+    pub(super) disk: Option<DiskWatch>,
+    /// What the command leaves may be collected.
+    pub(super) collect: bool,
 }
 
 /// What happened to a job that the monitor must tell the server.
@@ -101,19 +140,13 @@ const CLEANINGS: u32 = 10;
 const MESSAGES: usize = 8;
 
 impl Job {
-    /// A job from a finished launch for `owner` (its number, connection and the peer's uid), and the server's ends of its
-    /// pipes.
-    pub(super) fn new(
-        owner: (JobId, ConnectionId, u32),
-        plan: Arc<Plan>,
-        limits: Limits,
-        launched: Launched,
-        request: OwnedFd,
-        go: Go,
-    ) -> (Self, Vec<OwnedFd>) {
-        let looks = plan.host.cgroup != CgroupMode::V2 || limits.cpu_time_ms.is_some();
+    /// A job from a finished launch, and the server's ends of its pipes.
+    pub(super) fn new(order: Order, launched: Launched) -> (Self, Vec<OwnedFd>) {
+        let Order { id, connection, peer_uid, plan, limits, go, sealed, workspace, disk, collect } = order;
+        let looks = plan.host.cgroup != CgroupMode::V2 || limits.cpu_time_ms.is_some() || disk.is_some();
         let schedule = Schedule::new(Instant::now(), Duration::from_millis(limits.wall_ms), looks);
-        let (id, connection, peer_uid) = owner;
+        let mut for_command = sealed;
+        for_command.extend(launched.command_ends);
         let job = Self {
             id,
             connection,
@@ -128,7 +161,12 @@ impl Job {
             control: Some(launched.control),
             init_control: launched.init_control,
             leaves: launched.leaves,
-            pending: Some((go, request, launched.command_ends)),
+            pending: Some((go, for_command)),
+            disk,
+            workspace,
+            place: launched.place,
+            reentry: collect.then_some(launched.namespaces),
+            collector: None,
             storage: Vec::new(),
             command_ready: false,
             held: Held::default(),
@@ -154,6 +192,8 @@ impl Job {
         if self.status.is_none() {
             watched.push(self.command.pidfd.as_fd());
         }
+        watched.extend(self.collector.iter().flat_map(Collector::watched));
+        watched.extend(self.disk.as_ref().and_then(DiskWatch::watched));
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
         // Looked after only then: till then one that has ended would keep the loop turning.
         if self.stage == Stage::Dying {
@@ -166,7 +206,8 @@ impl Job {
     /// Whether the process is one that the job itself reaps.
     pub(super) fn owns(&self, pid: Pid) -> bool {
         let recount = self.recount.as_ref().map(|(recount, _)| recount);
-        self.init.iter().chain([&self.command]).chain(recount).any(|own| own.pid == pid)
+        let collector = self.collector.as_ref().map(|collector| &collector.process);
+        self.init.iter().chain([&self.command]).chain(recount).chain(collector).any(|own| own.pid == pid)
     }
 
     /// Whether the command's process is still there.
@@ -214,8 +255,7 @@ impl Job {
             Heard::Nothing => return false,
             Heard::Report(Report::Ready(_), storage) => {
                 self.init_ready = true;
-                // Held only where they are looked at: whoever lets go of them last empties them.
-                self.storage = if self.sampled() { storage } else { Vec::new() };
+                self.storage = storage;
                 self.init_control = None;
             }
             Heard::Report(failed, _) => self.verdict.fail(failed),
@@ -257,10 +297,9 @@ impl Job {
     }
 
     fn tell_to_go(&mut self) {
-        let (Some((go, request, ends)), Some(control)) = (self.pending.take(), &self.control) else { return };
+        let (Some((go, for_command)), Some(control)) = (self.pending.take(), &self.control) else { return };
         self.cpu_before = self.cpu_now();
-        let mut descriptors = vec![request.as_fd()];
-        descriptors.extend(ends.iter().map(AsFd::as_fd));
+        let descriptors: Vec<_> = for_command.iter().map(AsFd::as_fd).collect();
         match scm::send(control.as_fd(), &go.encode(), &descriptors) {
             Ok(()) => {
                 self.stage = Stage::Told;

@@ -2,11 +2,13 @@
 
 use super::{
     cgroup::{Cgroups, Leaf, LeafLimits},
+    disk::{Caps, DiskWatch},
     hear::{Heard, receive},
     link::JobId,
     netns::Networks,
     policy::Limits,
-    requests::AUDIT_STEP,
+    requests::{AUDIT_STEP, WORKSPACE_STEP},
+    workspaces::Workspaces,
 };
 use crate::{
     host::NAMESPACES,
@@ -34,6 +36,7 @@ use std::{
     path::PathBuf,
     process::abort,
     sync::Arc,
+    time::Instant,
 };
 
 /// What every launch uses of the monitor.
@@ -45,6 +48,8 @@ pub(super) struct Resources {
     pub(super) networks: Networks,
     /// Where commands have their files on a host without namespaces.
     pub(super) storage: PathBuf,
+    /// The named workspaces.
+    pub(super) workspaces: Workspaces,
     /// Read end of a pipe whose write end only the monitor has.
     pub(super) alive: OwnedFd,
     /// The monitor's own pid namespace, to return to.
@@ -52,8 +57,15 @@ pub(super) struct Resources {
 }
 
 impl Resources {
+    /// The watch over a named workspace of this plan's profile.
+    pub(super) fn watch_over(&self, workspace: PathBuf, plan: &Plan) -> DiskWatch {
+        let (bytes, files) = (plan.profile.named_workspace, plan.profile.named_workspace_files);
+        let (owner, floor) = (&plan.users.command, self.workspaces.floor());
+        DiskWatch::new(workspace, owner, Caps { bytes, files }, floor, Instant::now())
+    }
+
     /// Leaves a sandbox's pid namespace, in which a child was to land.
-    fn return_home(&self) {
+    pub(super) fn return_home(&self) {
         if setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
             // A monitor whose children would land in a sandbox must not go on.
             abort();
@@ -213,10 +225,11 @@ fn steps<'a>() -> Vec<Step<Launch<'a>>> {
 /// Names and reasons of the monitor's steps, in order.
 pub fn list() -> Vec<(&'static str, &'static str)> {
     let own = steps();
-    std::iter::once(AUDIT_STEP).chain(own.iter().map(|step| (step.name, step.why))).collect()
+    [AUDIT_STEP, WORKSPACE_STEP].into_iter().chain(own.iter().map(|step| (step.name, step.why))).collect()
 }
 
-fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+/// A pair with a cloned process.
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
 }
 
@@ -416,7 +429,7 @@ fn kill_and_reap(pidfd: BorrowedFd<'_>) {
 }
 
 /// The cloned process's end of a pair.
-fn child_end(pair: Option<(OwnedFd, OwnedFd)>) -> OwnedFd {
+pub(super) fn child_end(pair: Option<(OwnedFd, OwnedFd)>) -> OwnedFd {
     match pair {
         Some((_monitor, child)) => child,
         None => abort(),

@@ -7,6 +7,8 @@ mod accept;
 mod allowed;
 mod audit;
 pub mod cgroup;
+mod collect;
+mod disk;
 mod end;
 mod hear;
 mod job;
@@ -22,6 +24,7 @@ mod sample;
 mod schedule;
 mod stock;
 mod verdict;
+mod workspaces;
 
 pub use peers::ConnectionCaps;
 
@@ -65,6 +68,7 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
+pub use workspaces::Workspaces;
 
 /// Why the monitor ends otherwise than it was told to.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +101,8 @@ pub struct Parts {
     pub audit: Audit,
     /// The subtree for the leaves.
     pub cgroups: Cgroups,
+    /// The named workspaces.
+    pub workspaces: Workspaces,
     /// Where peers connect.
     pub listener: UnixListener,
     /// To the server half.
@@ -146,7 +152,7 @@ impl Monitor {
     /// # Errors
     /// A call that failed.
     pub fn new(parts: Parts, state_dir: &Path) -> Result<Self, MonitorError> {
-        let Parts { plans, audit, cgroups, listener, link, server, caps } = parts;
+        let Parts { plans, audit, cgroups, workspaces, listener, link, server, caps } = parts;
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
@@ -167,6 +173,7 @@ impl Monitor {
                 networks: Networks::new().map_err(system("network namespace"))?,
                 alive,
                 storage: state_dir.join(STORAGE),
+                workspaces,
                 pid_namespace: File::open("/proc/self/ns/pid").map_err(system("pid namespace"))?,
             },
             door: Some(Door::new(listener)),
@@ -225,6 +232,7 @@ impl Monitor {
             self.take_messages()?;
             self.plans.keep_fresh(Instant::now());
             self.accept();
+            self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
             for id in ids {
@@ -257,6 +265,7 @@ impl Monitor {
         ];
         let own = [door.and_then(Door::watched), self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
         let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
+        let watched = watched.chain(self.resources.workspaces.watched());
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             // Not when the time was up for something else.
@@ -358,7 +367,8 @@ impl Monitor {
             self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.stage == Stage::Ended {
+        job.tend_collector();
+        if matches!(job.stage, Stage::Ended | Stage::Collecting) {
             job.check(now);
         }
         if job.is_gone(now) {
@@ -374,6 +384,7 @@ impl Monitor {
                 job.end(EndedBy::Cancelled);
                 let _ = job.reap();
                 job.tear_down();
+                job.tend_collector();
                 !job.is_gone(Instant::now())
             });
             std::thread::sleep(Duration::from_millis(1));

@@ -67,8 +67,9 @@ const OTHER_FILES: u64 = 64;
 /// Open files of a connection in the server half: its socket and the pipes of its command.
 const FILES_EACH: u64 = 4;
 /// Open files of a command in the monitor half, from its launch to its last trace: processes, pairs, pipes,
-/// leaves, storage. Without one a limit could not be looked at, nor a leaf be killed.
-const FILES_OF_COMMAND: u64 = 14;
+/// leaves, storage, files, what it takes to collect, a walk through the workspace. Without one a limit could not
+/// be looked at, nor a leaf be killed.
+const FILES_OF_COMMAND: u64 = 24;
 /// With fewer connections than this there is no use in starting.
 const LEAST_TOTAL: u64 = 64;
 

@@ -75,17 +75,20 @@ pub(super) fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, 
     })
 }
 
-/// The one descriptor of a launch: a sealed memory file of allowed size, so that what is forwarded unread
-/// can neither change nor be anything else.
+/// The descriptors of a launch: sealed memory files of allowed size, so that what is forwarded unread can neither
+/// change nor be anything else. The request, and the files where there are to be some.
 ///
 /// # Errors
-/// When there is none, more than one, or it is another kind of file.
-pub(super) fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, LaunchRefusal> {
-    let request =
-        descriptors.pop().filter(|_| descriptors.is_empty()).ok_or(LaunchRefusal::BadRequestFile)?;
-    match memfd::sealed_length(request.as_fd()) {
-        Some(length) if length <= limits::SEALED_REQUEST_MAX => Ok(request),
-        _ => Err(LaunchRefusal::BadRequestFile),
+/// When there are fewer, or more, or one is another kind of file.
+pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, files: bool) -> Result<Vec<OwnedFd>, LaunchRefusal> {
+    let most = [limits::SEALED_REQUEST_MAX, limits::SEALED_FILES_MAX];
+    let most = &most[..=usize::from(files)];
+    let fits =
+        |(fd, most): (&OwnedFd, &u64)| memfd::sealed_length(fd.as_fd()).is_some_and(|found| found <= *most);
+    if descriptors.len() == most.len() && descriptors.iter().zip(most).all(fits) {
+        Ok(descriptors)
+    } else {
+        Err(LaunchRefusal::BadRequestFile)
     }
 }
 
@@ -111,11 +114,24 @@ mod tests {
     }
 
     #[test]
-    fn only_one_sealed_memory_file_is_forwarded() {
+    fn only_sealed_memory_files_are_forwarded_and_only_as_many_as_were_announced() {
         let sealed = || memfd::sealed(b"x").unwrap();
-        assert!(check_request(vec![sealed()]).is_ok());
-        assert!(check_request(vec![]).is_err());
-        assert!(check_request(vec![sealed(), sealed()]).is_err());
-        assert!(check_request(vec![File::open("/etc/passwd").unwrap().into()]).is_err());
+        assert_eq!(check_sealed(vec![sealed()], false).unwrap().len(), 1);
+        assert_eq!(check_sealed(vec![sealed(), sealed()], true).unwrap().len(), 2);
+        let file = || OwnedFd::from(File::open("/etc/passwd").unwrap());
+        for (descriptors, files) in [
+            (vec![], false),
+            (vec![sealed(), sealed()], false),
+            (vec![sealed()], true),
+            (vec![file()], false),
+            (vec![sealed(), file()], true),
+            (vec![file(), sealed()], true),
+        ] {
+            assert!(check_sealed(descriptors, files).is_err());
+        }
+        let large = vec![0; usize::try_from(limits::SEALED_REQUEST_MAX).unwrap() + 1];
+        let large = || memfd::sealed(&large).unwrap();
+        assert!(check_sealed(vec![large()], false).is_err());
+        assert!(check_sealed(vec![sealed(), large()], true).is_ok(), "files may be larger");
     }
 }

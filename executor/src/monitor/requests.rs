@@ -9,6 +9,8 @@
 //! | Cancel, OutputExceeded | the connection's command lives | ends it |
 //! | KillJob | the connection is open; the command is of the same uid | ends it |
 //! | Drained | the connection's command has ended | kills what is left |
+//! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
+//! | ListWorkspaces, DeleteWorkspace | the connection is open | of the peer's own ones |
 //! | Closed | the connection is open | ends its command, forgets the number |
 //! | Pong | always | nothing |
 
@@ -16,11 +18,12 @@ use super::{
     Monitor,
     allowed::is_allowed,
     audit::fingerprint,
-    job::{Job, Stage, enforced},
-    launch::launch,
-    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
+    job::{Job, Order, Stage, enforced},
+    launch::{Asked, launch},
+    link::{AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
     peers::Peer,
-    policy::{Limits, authorize, check_request, resolve},
+    policy::{Limits, authorize, check_sealed, resolve},
+    workspaces::Unusable,
 };
 use crate::sandbox::{
     Go, Plan,
@@ -41,8 +44,21 @@ const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
+/// The step that makes a named workspace.
+pub(super) const WORKSPACE_STEP: (&str, &str) =
+    ("workspace", "a named workspace is there, and nobody else's, before anything is made for the command");
 /// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
+
+/// What a launch asks for, as the server says it.
+struct Wanted<'a> {
+    profile: &'a str,
+    workspace: String,
+    stdin: bool,
+    files: bool,
+    collect: bool,
+    limits: AskedLimits,
+}
 
 impl Monitor {
     /// Does what one message asks, or refuses it.
@@ -111,8 +127,9 @@ impl Monitor {
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         match message {
-            ToMonitor::Launch { connection, profile, stdin, limits } => {
-                if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, descriptors) {
+            ToMonitor::Launch { connection, profile, workspace, stdin, files, collect, limits } => {
+                let wanted = Wanted { profile: &profile, workspace, stdin, files, collect, limits };
+                if let Err(refusal) = self.launch(connection, wanted, descriptors) {
                     self.refuse_launch(connection, profile, refusal);
                 }
             }
@@ -125,6 +142,9 @@ impl Monitor {
             ToMonitor::Drained(connection) => {
                 self.jobs.values_mut().filter(|job| job.connection == connection).for_each(Job::tear_down);
             }
+            ToMonitor::Collect(connection) => self.collect(connection, descriptors),
+            ToMonitor::ListWorkspaces(connection) => self.list_workspaces(connection),
+            ToMonitor::DeleteWorkspace { connection, name } => self.delete_workspace(connection, &name),
             ToMonitor::Closed(connection) => {
                 self.end_of(connection, EndedBy::Cancelled);
                 self.connections.close(connection);
@@ -167,37 +187,98 @@ impl Monitor {
     fn launch(
         &mut self,
         connection: ConnectionId,
-        profile: &str,
-        stdin: bool,
-        asked: &AskedLimits,
+        wanted: Wanted<'_>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(), LaunchRefusal> {
         let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
             return Err(LaunchRefusal::ShuttingDown);
         }
-        let plan = Arc::clone(authorize(&self.plans, profile, &peer)?);
-        let limits = resolve(&plan.profile, asked)?;
-        let request = check_request(descriptors)?;
+        let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
+        let limits = resolve(&plan.profile, &wanted.limits)?;
+        let sealed = check_sealed(descriptors, wanted.files)?;
         self.check_concurrency(&plan, &peer)?;
+        let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
+        let opened =
+            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name)).transpose();
+        let directory = match opened {
+            Ok(directory) => Ok(directory),
+            Err(Unusable::Refused(refusal)) => return Err(refusal),
+            Err(Unusable::Failed(fault)) => Err(FailedStep { name: WORKSPACE_STEP.0, fault }),
+        };
         let id = self.next_job;
         self.next_job += 1;
-        if let Err(fault) = self.record_launch(id, &peer, &plan, &limits, &request) {
-            // What cannot be recorded does not run.
-            let failed = FailedStep { name: AUDIT_STEP.0, fault };
-            return self.refuse_to_run(connection, id, &plan, &limits, &failed.into());
-        }
-        let go = self.go(&plan, &limits, stdin);
-        match launch(&mut self.resources, Arc::clone(&plan), limits, id, stdin) {
+        let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
+        // What cannot be recorded does not run.
+        let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
+        let directory = match recorded.and(directory) {
+            Ok(directory) => directory,
+            Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
+        };
+        let go = self.go(&plan, &limits, wanted.stdin, wanted.files);
+        let disk = directory.as_ref().map(|path| self.resources.watch_over(path.clone(), &plan));
+        let asked = Asked { stdin: wanted.stdin, workspace: directory, collect: wanted.collect };
+        match launch(&mut self.resources, Arc::clone(&plan), limits, id, asked) {
             Ok(launched) => {
-                let owner = (id, connection, peer.uid);
-                let (job, server_ends) = Job::new(owner, plan, limits, launched, request, go);
+                let order = Order {
+                    id,
+                    connection,
+                    peer_uid: peer.uid,
+                    plan,
+                    limits,
+                    go,
+                    sealed,
+                    workspace,
+                    disk,
+                    collect: wanted.collect,
+                };
+                let (job, server_ends) = Job::new(order, launched);
                 self.outbox.push(&accepted(connection, id, &limits), server_ends);
                 self.jobs.insert(id, job);
                 Ok(())
             }
             Err(failed) => self.refuse_to_run(connection, id, &plan, &limits, &failed),
         }
+    }
+
+    /// Begins to collect from the connection's ended command.
+    fn collect(&mut self, connection: ConnectionId, descriptors: Vec<OwnedFd>) {
+        let begun = check_sealed(descriptors, false).ok().and_then(|mut sealed| sealed.pop());
+        let job =
+            self.jobs.values_mut().find(|job| job.connection == connection && job.stage == Stage::Ended);
+        let (Some(request), Some(job)) = (begun, job) else {
+            return self.outbox.push(&ToServer::Collecting(connection), Vec::new());
+        };
+        let entry = fingerprint(&request).map(|request| Entry::Collected { job: name_of(job.id), request });
+        let recorded = entry.and_then(|entry| self.audit.record(entry));
+        let started = recorded.and_then(|()| job.collect(&self.resources, request));
+        let ends = started.map_err(|fault| {
+            crate::log!("collecting failed: {}: {}", fault.detail, fault.errno.desc());
+        });
+        self.outbox.push(&ToServer::Collecting(connection), ends.into_iter().collect());
+    }
+
+    fn list_workspaces(&mut self, connection: ConnectionId) {
+        let Some(uid) = self.connections.get(connection).map(|found| found.peer.uid) else { return };
+        let list = self.resources.workspaces.list(uid).map_err(|fault| {
+            crate::log!("listing workspaces failed: {}: {}", fault.detail, fault.errno.desc());
+        });
+        self.outbox.push(&ToServer::Workspaces(connection), list.into_iter().collect());
+    }
+
+    fn delete_workspace(&mut self, connection: ConnectionId, name: &str) {
+        let Some(uid) = self.connections.get(connection).map(|found| found.peer.uid) else { return };
+        // Until the last trace is gone: a process of it may still be at work in it.
+        let uses = |job: &Job| job.peer_uid == uid && job.workspace.as_deref() == Some(name);
+        let deletion = if self.jobs.values().any(uses) {
+            Deletion::InUse
+        } else {
+            self.resources.workspaces.delete(uid, name)
+        };
+        if deletion == Deletion::Done {
+            self.note(Entry::WorkspaceDeleted { uid, workspace: name.to_owned() });
+        }
+        self.outbox.push(&ToServer::WorkspaceDeleted { connection, deletion }, Vec::new());
     }
 
     /// Reports a launch that failed before there was a process to wait for.
@@ -224,7 +305,8 @@ impl Monitor {
         peer: &Peer,
         plan: &Plan,
         limits: &Limits,
-        request: &OwnedFd,
+        workspace: Option<&String>,
+        sealed: &[OwnedFd],
     ) -> Result<(), Fault> {
         if injected(AUDIT_STEP.0) {
             return Err(Errno::EIO.into());
@@ -233,7 +315,9 @@ impl Monitor {
             job: name_of(id),
             uid: peer.uid,
             profile: plan.profile.name.clone(),
-            request: fingerprint(request)?,
+            request: sealed.first().map(fingerprint).transpose()?.unwrap_or_default(),
+            files: sealed.get(1).map(fingerprint).transpose()?,
+            workspace: workspace.cloned(),
             wall_ms: limits.wall_ms,
             memory_bytes: limits.memory,
             pids: limits.pids,
@@ -288,13 +372,14 @@ impl Monitor {
     }
 
     /// The word to start, with the backstops of a host whose cgroups do not limit.
-    fn go(&self, plan: &Plan, limits: &Limits, stdin: bool) -> Go {
+    fn go(&self, plan: &Plan, limits: &Limits, stdin: bool, files: bool) -> Go {
         if plan.host.cgroup == CgroupMode::V2 {
-            return Go { stdin, data: u64::MAX, processes: u64::MAX };
+            return Go { stdin, files, data: u64::MAX, processes: u64::MAX };
         }
         let others: u64 = self.jobs.values().map(|job| job.limits.pids).sum();
         Go {
             stdin,
+            files,
             data: (limits.memory * DATA_FACTOR).max(limits.memory + DATA_ROOM),
             processes: limits.pids + others + PROCESSES_ROOM,
         }

@@ -60,6 +60,11 @@ pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) 
     }
 }
 
+/// Whether a tmpfs has no room left.
+pub(super) fn is_full(directory: &OwnedFd) -> bool {
+    fstatvfs(directory.as_fd()).is_ok_and(|stat| stat.blocks_available() == 0 || stat.files_available() == 0)
+}
+
 /// Bytes in use on these file systems.
 fn stored(directories: &[OwnedFd]) -> u64 {
     let used = |directory: &OwnedFd| {

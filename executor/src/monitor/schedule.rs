@@ -97,6 +97,11 @@ impl Schedule {
         self.drained_by = Some(now + limits::DRAIN_GRACE + DRAIN_MARGIN);
     }
 
+    /// What the command left is being collected.
+    pub(super) fn collect(&mut self, now: Instant) {
+        self.drained_by = Some(now + limits::COLLECT_TIMEOUT);
+    }
+
     /// Something of it is still there: a process, or only a leaf that is about to be empty.
     pub(super) fn retry_removal(&mut self, now: Instant, process_left: bool) {
         self.next_removal = now + if process_left { SAMPLE_INTERVAL } else { REMOVAL_INTERVAL };
@@ -111,7 +116,7 @@ impl Schedule {
             (Stage::Launching | Stage::Told | Stage::Running, Some(at)) => Some(at + SAMPLE_INTERVAL),
             (Stage::Launching, None) => Some(launch),
             (Stage::Told | Stage::Running, None) => look.into_iter().chain(wall).min(),
-            (Stage::Ended, _) => self.drained_by,
+            (Stage::Ended | Stage::Collecting, _) => self.drained_by,
             (Stage::Dying, _) => Some(self.next_removal),
         }
     }
@@ -126,7 +131,7 @@ impl Schedule {
             (Stage::Launching, None) => Due::LaunchTimeout,
             (Stage::Told | Stage::Running, None) if self.running_for(now) >= self.wall => Due::WallTimeout,
             (Stage::Told | Stage::Running, None) => Due::Look,
-            (Stage::Ended, _) => Due::TearDown,
+            (Stage::Ended | Stage::Collecting, _) => Due::TearDown,
             // Tried at each opportunity, not only then.
             (Stage::Dying, _) => Due::Nothing,
         }
@@ -284,6 +289,17 @@ mod tests {
         assert_eq!(schedule.next(Stage::Ended), Some(over));
         assert_eq!(schedule.due(Stage::Ended, over - ms(1)), Due::Nothing);
         assert_eq!(schedule.due(Stage::Ended, over), Due::TearDown);
+    }
+
+    #[test]
+    fn collecting_has_its_time_and_no_more() {
+        let (mut schedule, start) = running(true);
+        schedule.end(start);
+        schedule.collect(start);
+        let over = start + limits::COLLECT_TIMEOUT;
+        assert_eq!(schedule.next(Stage::Collecting), Some(over));
+        assert_eq!(schedule.due(Stage::Collecting, over - ms(1)), Due::Nothing);
+        assert_eq!(schedule.due(Stage::Collecting, over), Due::TearDown);
     }
 
     #[test]

@@ -33,7 +33,7 @@ const TRIES: u32 = 10;
 
 /// Every peer's workspaces.
 #[derive(Debug)]
-pub(super) struct Workspaces {
+pub struct Workspaces {
     base: PathBuf,
     owner: Account,
     /// Bytes that must be free where they lie.
@@ -63,7 +63,7 @@ pub(super) enum Unusable {
 impl Workspaces {
     /// Those below a state directory, for commands of `owner`; goes on deleting what was being deleted when an
     /// earlier monitor ended.
-    pub(super) fn new(state_dir: &Path, owner: &Account, floor: u64) -> Self {
+    pub fn new(state_dir: &Path, owner: &Account, floor: u64) -> Self {
         let base = state_dir.join("workspaces");
         let mut deleting = Vec::new();
         for peer in fs::read_dir(&base).into_iter().flatten().flatten() {
@@ -74,6 +74,11 @@ impl Workspaces {
         // Names of this run come after those that are left.
         let deleted = deleting.len() as u64;
         Self { base, owner: owner.clone(), floor, deleting, deleted }
+    }
+
+    /// Bytes that must be free.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
     }
 
     fn path(&self, uid: u32, name: &str) -> PathBuf {
@@ -237,7 +242,10 @@ mod tests {
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
         let own = nix::unistd::getuid().as_raw();
-        (Workspaces::new(&directory, &Account::of("execuser", own, nix::unistd::getgid().as_raw()), 1), directory)
+        (
+            Workspaces::new(&directory, &Account::of("execuser", own, nix::unistd::getgid().as_raw()), 1),
+            directory,
+        )
     }
 
     #[test]

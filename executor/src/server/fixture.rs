@@ -25,6 +25,7 @@ pub(super) fn config() -> Config {
             gateway: None,
             group: 904,
         },
+        free_space_min: 0,
         home: "/home/execuser".into(),
         profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
     }

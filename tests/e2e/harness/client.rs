@@ -2,7 +2,7 @@
 
 use super::{build::programs, process};
 use cordon_protocol::{
-    Action, EndedBy, Event, ExitReport, LimitRequest, RunRequest,
+    Action, EndedBy, Event, ExitReport, RunRequest,
     client::{ClientError, blocking},
 };
 use std::{
@@ -31,24 +31,12 @@ pub(crate) struct Events {
 
 /// A request for a shell line, report and no events.
 pub(crate) fn line(text: &str) -> RunRequest {
-    request(Action::Line(text.to_owned()))
+    RunRequest::new(Action::Line(text.to_owned()))
 }
 
 /// A request for a program with arguments, report and no events.
 pub(crate) fn argv(arguments: &[&str]) -> RunRequest {
-    request(Action::Argv(arguments.iter().map(|a| (*a).to_owned()).collect()))
-}
-
-fn request(action: Action) -> RunRequest {
-    RunRequest {
-        profile: None,
-        action,
-        cwd: None,
-        env: Vec::new(),
-        stdin: false,
-        stream: false,
-        limits: LimitRequest::default(),
-    }
+    RunRequest::new(Action::Argv(arguments.iter().map(|a| (*a).to_owned()).collect()))
 }
 
 impl Client {

@@ -176,6 +176,9 @@ impl ToMonitor {
         match self {
             Self::Launch { connection, .. }
             | Self::KillJob { connection, .. }
+            | Self::DeleteWorkspace { connection, .. }
+            | Self::Collect(connection)
+            | Self::ListWorkspaces(connection)
             | Self::Cancel(connection)
             | Self::OutputExceeded(connection)
             | Self::Drained(connection)
@@ -197,7 +200,9 @@ impl ToMonitor {
                 writer.number(*connection);
                 writer.text(profile, limits::NAME_MAX_BYTES);
                 writer.text(workspace, limits::WORKSPACE_NAME_MAX);
-                [stdin, files, collect].map(|flag| writer.number(u64::from(*flag)));
+                for flag in [stdin, files, collect] {
+                    writer.number(u64::from(*flag));
+                }
                 limits.write(&mut writer);
                 writer.message
             }

@@ -82,7 +82,9 @@ impl LaunchRefusal {
             Self::BadWorkspace => writer.number(9),
             Self::TooManyWorkspaces => writer.number(10),
             Self::DiskFull { free, floor } => {
-                [11, *free, *floor].map(|number| writer.number(number));
+                for number in [11, *free, *floor] {
+                    writer.number(number);
+                }
             }
             Self::Full { commands } => {
                 writer.number(12);

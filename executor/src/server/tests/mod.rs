@@ -233,15 +233,7 @@ fn hello(version: u32) -> Request {
 }
 
 fn line(line: &str) -> RunRequest {
-    RunRequest {
-        profile: None,
-        action: Action::Line(line.into()),
-        cwd: None,
-        env: vec![],
-        stdin: false,
-        stream: false,
-        limits: LimitRequest::default(),
-    }
+    RunRequest::new(Action::Line(line.into()))
 }
 
 fn exited() -> Outcome {

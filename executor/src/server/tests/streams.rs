@@ -1,6 +1,7 @@
 //! Output and input of a running command: captured, streamed, limited, held back.
 
 use super::*;
+use crate::sealed::Work;
 use cordon_protocol::{Encoding, LimitName, RefusalCode};
 use std::{io::ErrorKind, time::Instant};
 
@@ -17,7 +18,8 @@ fn captured_output_comes_back_whole_with_its_totals() {
     let monitor = Monitor::start();
     let mut client = monitor.ask(&Request::Run(Box::new(line("x"))));
     let mut command = monitor.launch(0x2a, 1 << 20, 1000);
-    assert_eq!(command.request.argv, ["/bin/bash", "-c", "x"]);
+    let argv = ["/bin/bash", "-c", "x"].map(str::to_owned);
+    assert_eq!(command.request.work, Work::Program(argv.into()));
     // Output may be there before the word that the program runs.
     command.stdout.write_all("grüße".as_bytes()).unwrap();
     command.stderr.write_all(b"\xff\x00").unwrap();
