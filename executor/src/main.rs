@@ -12,6 +12,7 @@ use cordon_executor::{
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
+use cordon_protocol::supervision::{PARENT_VARIABLE, Supervision};
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::{
@@ -187,7 +188,10 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
 fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
     let files = raise_open_files()?;
     let wanted = ConnectionCaps::FILES_WANTED;
-    let raise = format!("raise the hard limit of open files to {wanted} (systemd: LimitNOFILE={wanted})");
+    let raise = match Supervision::of_this_process() {
+        Supervision::Systemd => format!("set LimitNOFILE={wanted} in its unit"),
+        _ => format!("start it with a hard limit of {wanted} open files (`ulimit -Hn {wanted}`)"),
+    };
     let caps = ConnectionCaps::for_open_files(files);
     let caps = caps.ok_or_else(|| format!("{files} open files are too few to serve anybody; {raise}"))?;
     if files < wanted {
@@ -215,7 +219,7 @@ fn hold_signals() -> Result<(), Box<dyn Error>> {
 
 /// `cordon up` names itself in CORDON_PARENT: end when it does.
 fn follow_parent() -> Result<(), Box<dyn Error>> {
-    let Ok(parent) = std::env::var("CORDON_PARENT") else { return Ok(()) };
+    let Ok(parent) = std::env::var(PARENT_VARIABLE) else { return Ok(()) };
     prctl::set_pdeathsig(Signal::SIGTERM)?;
     if getppid().to_string() == parent {
         Ok(())

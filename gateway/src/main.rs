@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("cordon-gateway: {error}");
+            tracing::error!("{error}");
             ExitCode::FAILURE
         }
     }

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod report;
 pub mod request;
 pub mod response;
+pub mod supervision;
 pub mod units;
 
 pub use report::{

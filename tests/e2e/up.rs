@@ -5,7 +5,7 @@ use crate::harness::{
     build::programs,
     client::public_copy,
     daemon::{free_port, open_directory},
-    eventually, host,
+    eventually, host, marker,
     process::{self, Process},
     shared,
 };
@@ -143,6 +143,39 @@ fn it_ends_with_any_of_its_parts() {
         assert!(TcpStream::connect(("127.0.0.1", up.port)).is_err(), "{name}: the port still answers");
         assert_starts_again(&up);
     }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_commands_and_says_so() {
+    let mut up = Up::start();
+    let marker = marker();
+    let run = up.cordon(&["run", "--", "sleep", &marker]);
+    let run = Process::start(run);
+    eventually("it runs", PATIENCE, || !process::sandboxed(&marker).is_empty());
+    up.process().signal(Signal::SIGINT);
+    up.process().wait_for("a second signal ends them at once");
+    up.process().signal(Signal::SIGINT);
+    let status = up.process().wait(Duration::from_secs(30));
+    assert_eq!(status.code(), Some(130));
+    let log = up.process().log();
+    let last = log.lines().rfind(|line| line.starts_with("cordon: ")).unwrap();
+    assert!(last.starts_with("cordon: told a second time (SIGINT): killed cordon-"), "{log}");
+    eventually("nothing of it runs", PATIENCE, || process::sandboxed(&marker).is_empty());
+    drop(run);
+    assert_starts_again(&up);
+}
+
+#[test]
+fn what_the_host_lacks_is_told_once() {
+    let mut up = Up::start();
+    up.process().wait_for("Serving");
+    up.process().signal(Signal::SIGTERM);
+    assert!(up.process().wait(Duration::from_secs(30)).success());
+    let log = up.process().log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("warning")).collect();
+    let cgroup = warnings.iter().filter(|line| line.contains("cgroup"));
+    let expected = usize::from(host::cgroup_mode() != cordon_protocol::CgroupMode::V2);
+    assert_eq!(cgroup.count(), expected, "{log}");
 }
 
 #[test]

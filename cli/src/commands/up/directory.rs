@@ -17,6 +17,7 @@ use super::{
     trust::{check_above, check_trust},
 };
 use crate::failure::Failure;
+use cordon_protocol::supervision::Supervision;
 use nix::{
     fcntl::OFlag,
     unistd::{Group, User, chown},
@@ -163,7 +164,11 @@ impl Directory {
         for path in [self.executor_socket(), self.gateway_socket()] {
             if UnixStream::connect(&path).is_ok() {
                 let cause = format!("somebody already listens at {}", path.display());
-                let next = "stop it (systemctl stop cordon-executor cordon-gateway), or use another --dir";
+                let stop = match Supervision::of_this_host() {
+                    Supervision::Systemd => "systemctl stop cordon-executor cordon-gateway",
+                    _ => "`ss -xlp` names its process",
+                };
+                let next = format!("stop it ({stop}), or use another --dir");
                 return Err(Failure::new("preparing DIR", cause, next));
             }
         }
