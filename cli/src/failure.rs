@@ -53,8 +53,10 @@ impl Failure {
     pub(crate) fn report(&self, otherwise: u8) -> u8 {
         match self {
             Self::Told { problem, next } => {
-                let lines = [problem, next].map(|text| output::visible(text));
-                output::complain(&format!("cordon: {}\n  next: {}", lines[0], lines[1]));
+                // A daemon's words may have lines of their own; indented, none of them passes for one of ours.
+                let problem: Vec<_> = problem.lines().map(output::visible).collect();
+                let next = output::visible(next);
+                output::complain(&format!("cordon: {}\n  next: {next}", problem.join("\n    ")));
                 otherwise
             }
             Self::BrokenPipe => exit_status::BROKEN_PIPE,

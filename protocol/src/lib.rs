@@ -11,6 +11,8 @@ compile_error!("Cordon runs on Linux on x86_64 only: its system-call policy is w
 pub mod audit;
 pub mod client;
 pub mod codec;
+#[cfg(feature = "configuration")]
+pub mod configuration;
 pub mod limits;
 pub mod report;
 pub mod request;

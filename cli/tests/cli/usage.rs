@@ -38,7 +38,7 @@ fn run_says_how_a_program_is_named() {
 
 #[test]
 fn a_socket_in_the_environment_is_not_shown_as_if_it_were_required() {
-    for arguments in [&["kill"][..], &["completions"], &["run"], &["kill", "a", "b"]] {
+    for arguments in [&["kill"][..], &["completions"], &["run"], &["config", "check"], &["kill", "a", "b"]] {
         let output = cordon(arguments).env("CORDON_SOCKET", "/s").output().unwrap();
         let text = stderr(&output);
         assert!(text.contains("Usage: cordon ") && !text.contains("--socket"), "{text}");

@@ -1,10 +1,11 @@
-//! DIR: everything that `cordon up` writes.
+//! DIR: everything that `cordon up` writes, and the one file that it reads.
 //!
 //! ```text
 //! DIR/                  root, 0755
 //!   executor.sock       made by the executor
 //!   gateway.sock        0660 root:cordon
 //!   token               0640 root:cordon, kept from run to run
+//!   profiles.toml       a person's, of root: profiles for the executor; never written, never removed
 //!   state/              root, 0755
 //!     cordon-up.lock    held while it runs; says that state/ is ours
 //!     made-*            what we made outside state/, for --undo
@@ -127,6 +128,11 @@ impl Directory {
     /// The executor's configuration.
     pub(super) fn executor_configuration(&self) -> PathBuf {
         self.path.join("state/executor.toml")
+    }
+
+    /// A person's own profiles, where there are any.
+    pub(super) fn profiles_file(&self) -> PathBuf {
+        self.path.join("profiles.toml")
     }
 
     /// The gateway's configuration.

@@ -40,7 +40,7 @@ Examples:
   sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token, audit.jsonl and state/. The host need not offer every layer; what is lesser is said.";
+the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
 #[derive(Debug, clap::Args)]
