@@ -149,9 +149,16 @@ fn it_ends_with_any_of_its_parts() {
 fn a_second_signal_does_not_wait_for_commands_and_says_so() {
     let mut up = Up::start();
     let marker = marker();
-    let run = up.cordon(&["run", "--", "sleep", &marker]);
-    let run = Process::start(run);
-    eventually("it runs", PATIENCE, || !process::sandboxed(&marker).is_empty());
+    // One behind each daemon, so that both would wait.
+    let run = Process::start(up.cordon(&["run", "--", "sleep", &marker]));
+    let mut post = process::tied(Path::new("curl"));
+    post.args(["-sS", "-H", "Content-Type: application/json", "-d"])
+        .arg(format!("{{\"argv\": [\"sleep\", \"{marker}\"]}}"))
+        .arg("--unix-socket")
+        .arg(up.directory().join("gateway.sock"))
+        .arg("http://localhost/v1/exec");
+    let post = Process::start(post);
+    eventually("both run", PATIENCE, || process::sandboxed(&marker).len() == 2);
     up.process().signal(Signal::SIGINT);
     up.process().wait_for("a second signal ends them at once");
     up.process().signal(Signal::SIGINT);
@@ -159,9 +166,10 @@ fn a_second_signal_does_not_wait_for_commands_and_says_so() {
     assert_eq!(status.code(), Some(130));
     let log = up.process().log();
     let last = log.lines().rfind(|line| line.starts_with("cordon: ")).unwrap();
-    assert!(last.starts_with("cordon: told a second time (SIGINT): killed cordon-"), "{log}");
+    let says = "cordon: told a second time (SIGINT): killed cordon-gateway and cordon-executor, and with";
+    assert!(last.starts_with(says), "{log}");
     eventually("nothing of it runs", PATIENCE, || process::sandboxed(&marker).is_empty());
-    drop(run);
+    drop((run, post));
     assert_starts_again(&up);
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
 /// Asks the program, which says what is wrong in its own words.
 pub(super) fn check(name: &str, program: &Path, file: &Path) -> Result<(), Failure> {
     let what = format!("checking {}", file.display());
-    let next = format!("change the file; `{name} --default-config` prints every key with its meaning");
+    let next = format!("`{name} --default-config` prints every key with its meaning");
     let failed = |e| Failure::new(&what, format!("{}: {e}", program.display()), "install the whole package");
     keep_children().map_err(failed)?;
     let asked = Command::new(program).arg("--check").arg(file).output().map_err(failed)?;

@@ -81,3 +81,30 @@ fn a_mistake_is_125_with_key_and_line_and_no_start() {
         assert_eq!(process::run(check, &[]).status, status, "{daemon:?}");
     }
 }
+
+#[test]
+fn each_daemon_s_help_has_what_it_takes_and_an_example() {
+    for (name, program, options) in [
+        ("cordon-executor", &programs().executor, &["--probe", "--steps"][..]),
+        ("cordon-gateway", &programs().gateway, &["PORT", "RUST_LOG"]),
+    ] {
+        let help = |flag: &str| {
+            let mut command = Command::new(program);
+            command.arg(flag);
+            process::run(command, &[])
+        };
+        let text = help("--help").text();
+        assert_eq!(help("-h").text(), text);
+        let always =
+            ["--config", "--check", "--default-config", "--help", "--version", "[default: /etc/cordon/"];
+        for word in options.iter().chain(&always) {
+            assert!(text.contains(word), "{name} {word}: {text}");
+        }
+        assert!(text.contains(&format!("Examples:\n  {name} --default-config >")), "{text}");
+        let wrong = help("--bogus");
+        assert!(
+            wrong.status != 0 && wrong.stderr.contains("--bogus") && wrong.stderr.contains("--help"),
+            "{wrong:?}"
+        );
+    }
+}
