@@ -2,7 +2,10 @@
 //! here, by the half without privilege, with the field's name. What the profile allows is decided again
 //! by the monitor.
 
-use super::refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile};
+use super::{
+    door::Door,
+    refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile},
+};
 use crate::{
     config::Config,
     monitor::link::{AskedLimits, LimitField},
@@ -56,28 +59,29 @@ pub(super) fn check<'a>(
     request: RunRequest,
     config: &'a Config,
     bits: u64,
+    door: Door,
 ) -> Result<CheckedRun<'a>, Refusal> {
     let name = request.profile.as_deref().unwrap_or(limits::DEFAULT_PROFILE);
     let available = || profiles_of(config, bits).map(|p| p.name.as_str()).collect::<Vec<_>>();
-    let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available()))?;
-    let limits = check_limits(request.limits, profile)?;
+    let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available(), door))?;
+    let limits = check_limits(request.limits, profile, door)?;
     let display = match &request.action {
         Action::Line(line) => shortened(line, DISPLAY_MAX),
         Action::Argv(argv) => shortened(&argv.join(" "), DISPLAY_MAX),
     };
-    let argv = argv_of(request.action, profile)?;
-    check_argv(&argv)?;
-    check_env(&request.env)?;
-    check_total(&argv, &request.env, profile)?;
+    let argv = argv_of(request.action, profile, door)?;
+    check_argv(&argv, door)?;
+    check_env(&request.env, door)?;
+    check_total(&argv, &request.env, profile, door)?;
     if let Some(cwd) = &request.cwd {
-        check_cwd(cwd, config, profile)?;
+        check_cwd(cwd, config, profile, door)?;
     }
     let sealed = SealedRequest { argv, env: request.env, cwd: request.cwd };
     Ok(CheckedRun { profile, sealed, stdin: request.stdin, stream: request.stream, limits, display })
 }
 
 /// Refused here so that nobody waits in the queue for a refusal.
-fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, Refusal> {
+fn check_limits(asked: LimitRequest, profile: &Profile, door: Door) -> Result<AskedLimits, Refusal> {
     let asked = AskedLimits {
         wall_ms: asked.wall_ms,
         cpu_time_ms: asked.cpu_time_ms,
@@ -89,34 +93,34 @@ fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, R
     };
     let outside = |field| asked.get(field).and_then(|value| limit_outside(profile, field, value));
     match LimitField::ALL.into_iter().find_map(outside) {
-        Some(refusal) => Err(from_launch(refusal, profile)),
+        Some(refusal) => Err(from_launch(refusal, profile, door)),
         None => Ok(asked),
     }
 }
 
-fn argv_of(action: Action, profile: &Profile) -> Result<Vec<String>, Refusal> {
+fn argv_of(action: Action, profile: &Profile, door: Door) -> Result<Vec<String>, Refusal> {
     match action {
         Action::Argv(argv) => Ok(argv),
-        Action::Line(line) if line.is_empty() => Err(bad("command", "is empty", "name a command to run")),
+        Action::Line(line) if line.is_empty() => Err(bad(door.line(), "is empty", "name a command to run")),
         Action::Line(line) => {
             if line.contains('\0') {
-                return Err(bad("command", "has a NUL byte", "send binary data as standard input"));
+                return Err(bad(door.line(), "has a NUL byte", "send binary data as standard input"));
             }
             Ok(vec![profile.shell.display().to_string(), "-c".to_owned(), line])
         }
     }
 }
 
-fn check_argv(argv: &[String]) -> Result<(), Refusal> {
+fn check_argv(argv: &[String], door: Door) -> Result<(), Refusal> {
     match argv.first() {
-        None => return Err(bad("argv", "is empty", "name a program to run")),
+        None => return Err(bad(door.arguments(), "is empty", "name a program to run")),
         Some(program) if program.is_empty() => {
-            return Err(bad("argv[0]", "is empty", "name a program to run"));
+            return Err(bad(&door.argument(0), "is empty", "name a program to run"));
         }
         Some(_) => {}
     }
     for (index, argument) in argv.iter().enumerate() {
-        check_entry(&format!("argv[{index}]"), argument, argument.len() + 1)?;
+        check_entry(&door.argument(index), argument, argument.len() + 1)?;
     }
     Ok(())
 }
@@ -134,27 +138,32 @@ fn check_entry(field: &str, text: &str, length: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_env(env: &[(String, String)]) -> Result<(), Refusal> {
+fn check_env(env: &[(String, String)], door: Door) -> Result<(), Refusal> {
     let mut seen = HashSet::new();
     for (name, value) in env {
         if name.is_empty() {
-            return Err(bad("env", "an entry has an empty name", "write each entry as NAME=VALUE"));
+            return Err(bad(door.env(), "an entry has an empty name", door.env_form()));
         }
         if name.contains(['=', '\0']) {
             let problem = format!("{} is not a name: it has `=` or NUL in it", quoted(name));
-            return Err(bad("env", problem, "write each entry as NAME=VALUE"));
+            return Err(bad(door.env(), problem, door.env_form()));
         }
-        check_entry(&format!("env {}", quoted(name)), value, name.len() + value.len() + 2)?;
+        check_entry(&format!("{} {}", door.env(), quoted(name)), value, name.len() + value.len() + 2)?;
         if !seen.insert(name) {
             let problem = format!("{} is given twice", quoted(name));
-            return Err(bad("env", problem, "give each name once"));
+            return Err(bad(door.env(), problem, "give each name once"));
         }
     }
     Ok(())
 }
 
 /// Arguments and environment as execve(2) counts them.
-fn check_total(argv: &[String], env: &[(String, String)], profile: &Profile) -> Result<(), Refusal> {
+fn check_total(
+    argv: &[String],
+    env: &[(String, String)],
+    profile: &Profile,
+    door: Door,
+) -> Result<(), Refusal> {
     let arguments: usize = argv.iter().map(|a| a.len() + ENTRY_OVERHEAD).sum();
     let pair = |name: &String, value: &String| name.len() + 1 + value.len() + ENTRY_OVERHEAD;
     let given: usize = env.iter().map(|(n, v)| pair(n, v)).sum();
@@ -166,12 +175,12 @@ fn check_total(argv: &[String], env: &[(String, String)], profile: &Profile) -> 
     }
     let problem = format!("{total} bytes together with terminators and pointers, the limit is {most}");
     let hint = "send large input as standard input or in a file of the workspace";
-    Err(bad("argv and env", problem, hint))
+    Err(bad(&format!("{} and {}", door.arguments(), door.env()), problem, hint))
 }
 
-fn check_cwd(cwd: &str, config: &Config, profile: &Profile) -> Result<(), Refusal> {
+fn check_cwd(cwd: &str, config: &Config, profile: &Profile, door: Door) -> Result<(), Refusal> {
     let hint = "name a directory of the workspace, of /tmp or of the profile's paths, or leave it out";
-    let error = |problem: String| Err(bad("cwd", problem, hint));
+    let error = |problem: String| Err(bad(door.cwd(), problem, hint));
     if cwd.contains('\0') {
         return error("has a NUL byte".to_owned());
     }
@@ -222,14 +231,14 @@ mod tests {
     }
 
     fn refusal(request: RunRequest) -> Refusal {
-        check(request, &config(), u64::MAX).unwrap_err()
+        check(request, &config(), u64::MAX, Door::Socket).unwrap_err()
     }
 
     #[test]
     fn a_line_goes_to_the_profiles_shell() {
         let request = RunRequest { action: Action::Line("a | b".into()), ..run(&[]) };
         let config = config();
-        let checked = check(request, &config, 0).unwrap();
+        let checked = check(request, &config, 0, Door::Socket).unwrap();
         assert_eq!(checked.sealed.argv, ["/bin/bash", "-c", "a | b"]);
         assert_eq!(checked.display, "a | b");
     }
@@ -279,7 +288,7 @@ mod tests {
     fn places_to_work_are_those_of_the_profile() {
         for cwd in ["/", "/tmp", "/tmp/a/b", "/home/execuser", "/home/execuser/x", "/usr/./lib", "/etc"] {
             let request = RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
-            assert!(check(request, &config(), 0).is_ok(), "{cwd}");
+            assert!(check(request, &config(), 0, Door::Socket).is_ok(), "{cwd}");
         }
     }
 
@@ -289,7 +298,7 @@ mod tests {
         let argument = "a".repeat(1015);
         let fits = limits::ARGUMENTS_MAX_BYTES / 1024;
         let request = |count| run(&vec![argument.as_str(); count]);
-        assert!(check(request(fits), &config(), 0).is_ok());
+        assert!(check(request(fits), &config(), 0, Door::Socket).is_ok());
         let refusal = refusal(request(fits + 1));
         assert!(refusal.message.starts_with("argv and env: "), "{}", refusal.message);
     }
