@@ -11,6 +11,9 @@
 //! | 130 | cancelled |
 //! | 137 | out of memory |
 //! | 141 | output limit; or nobody reads our output any more |
+//!
+//! Every other subcommand: 0, 1 when it failed (`config`: 125), 2 for arguments that were not understood, 141 as
+//! above; `up` also 128+N, when signal N came before it served or a second time.
 
 use cordon_protocol::{EndedBy, ExitReport};
 use nix::sys::signal::Signal;

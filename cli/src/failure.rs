@@ -1,7 +1,7 @@
 //! Why a command of ours failed, in two lines: `cordon: thing failed: cause`, then what to do next.
 
 use crate::{exit_status, output};
-use cordon_protocol::{RefusalCode, client::ClientError, codec::FrameError};
+use cordon_protocol::{RefusalCode, client::ClientError, codec::FrameError, supervision::Supervision};
 use std::{fmt::Display, io, path::Path};
 
 /// The end of a command of ours that did not do what it was asked for.
@@ -29,14 +29,14 @@ impl Failure {
         let next = match &error {
             ClientError::Connect { source, .. } => connect_remedy(socket, source),
             ClientError::Refused(refusal) => {
-                refusal.hint.clone().unwrap_or_else(|| refusal_remedy(refusal.code).to_owned())
+                refusal.hint.clone().unwrap_or_else(|| refusal_remedy(refusal.code))
             }
             ClientError::Frame(FrameError::TooLarge { .. } | FrameError::Malformed(_)) => format!(
                 "see whether {} is the executor's socket and not another program's, as the gateway's is",
                 socket.display()
             ),
             ClientError::Closed | ClientError::Frame(_) => {
-                "look at the executor's log; it ended or broke off (journalctl -u cordon-executor)".to_owned()
+                format!("it ended or broke off; {}", look_at_log())
             }
             ClientError::Unexpected => "use a cordon and a cordon-executor of the same version".to_owned(),
         };
@@ -53,8 +53,10 @@ impl Failure {
     pub(crate) fn report(&self, otherwise: u8) -> u8 {
         match self {
             Self::Told { problem, next } => {
-                let lines = [problem, next].map(|text| output::visible(text));
-                output::complain(&format!("cordon: {}\n  next: {}", lines[0], lines[1]));
+                // A daemon's words may have lines of their own; indented, none of them passes for one of ours.
+                let problem: Vec<_> = problem.lines().map(output::visible).collect();
+                let next = output::visible(next);
+                output::complain(&format!("cordon: {}\n  next: {next}", problem.join("\n    ")));
                 otherwise
             }
             Self::BrokenPipe => exit_status::BROKEN_PIPE,
@@ -67,23 +69,25 @@ fn connect_remedy(socket: &Path, error: &io::Error) -> String {
     if socket.as_os_str().is_empty() {
         return "name the executor's socket with --socket, or unset CORDON_SOCKET, which is empty".to_owned();
     }
+    let start = Supervision::of_this_host().start_executor();
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
             "join the group that owns {path} (`sudo usermod -aG cordon $USER`, then log in again), or use sudo"
         ),
         io::ErrorKind::ConnectionRefused => {
-            format!(
-                "{path} is left over and nobody listens: start the executor again (`sudo cordon up`, or `sudo systemctl start cordon-executor`)"
-            )
+            format!("{path} is left over and nobody listens: start the executor again (`{start}`)")
         }
-        _ => "start the executor (`sudo cordon up`, or `sudo systemctl start cordon-executor`), or name its \
-              socket with --socket or CORDON_SOCKET"
-            .to_owned(),
+        _ => format!("start the executor (`{start}`), or name its socket with --socket or CORDON_SOCKET"),
     }
 }
 
-fn refusal_remedy(code: RefusalCode) -> &'static str {
-    match code {
+/// Where to look when the executor itself has failed.
+fn look_at_log() -> String {
+    format!("look at the executor's log ({})", Supervision::of_this_host().executor_log())
+}
+
+fn refusal_remedy(code: RefusalCode) -> String {
+    let remedy = match code {
         RefusalCode::UnknownProfile | RefusalCode::LimitRefused => {
             "`cordon profiles` lists the profiles you may use and their limits"
         }
@@ -94,8 +98,9 @@ fn refusal_remedy(code: RefusalCode) -> &'static str {
         RefusalCode::BadRequest | RefusalCode::BadFrame | RefusalCode::OutOfOrder => {
             "change the request; `cordon run --help` shows what can be asked for"
         }
-        RefusalCode::Internal => "look at the executor's log (journalctl -u cordon-executor)",
-    }
+        RefusalCode::Internal => return look_at_log(),
+    };
+    remedy.to_owned()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod stdio;
 use clap::{
     CommandFactory, Parser,
     builder::{OsStringValueParser, TypedValueParser},
-    error::ErrorKind,
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use commands::Command;
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
@@ -55,21 +55,47 @@ fn main() -> ExitCode {
             let otherwise = cli.command.failure_status();
             cli.command.execute(&cli.socket).unwrap_or_else(|failure| failure.report(otherwise))
         }
-        Err(error) => explain_usage(&error, &arguments),
+        Err(error) => explain_usage(error, &arguments),
     };
     ExitCode::from(status)
 }
 
 /// Prints help where it was asked for, else what is wrong with the arguments; the exit status.
-fn explain_usage(error: &clap::Error, arguments: &[OsString]) -> u8 {
+fn explain_usage(mut error: clap::Error, arguments: &[OsString]) -> u8 {
+    let of_run = names_run(arguments);
+    if of_run {
+        name_both_forms(&mut error);
+    }
     let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let printed = output::print(&text).map(|()| exit_status::SUCCESS);
         return printed.unwrap_or_else(|failure| failure.report(exit_status::FAILURE));
     }
+    let status = if of_run { exit_status::CORDON_FAILED } else { exit_status::USAGE };
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::complain(text.trim_end());
+        return status;
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     output::complain(&format!("cordon: reading the arguments failed: {}", text.trim_end()));
-    if names_run(arguments) { exit_status::CORDON_FAILED } else { exit_status::USAGE }
+    status
+}
+
+/// Says of a `cordon run` that names nothing to run, or names it without `--`, how it is written.
+fn name_both_forms(error: &mut clap::Error) {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::MissingRequiredArgument, _) => {
+            let forms =
+                ["-- CMD [ARG]...   a program and its arguments", "-c LINE            a line for the shell"];
+            let forms = forms.map(str::to_owned).to_vec();
+            error.insert(ContextKind::InvalidArg, ContextValue::Strings(forms));
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if !word.starts_with('-') => {
+            let tip = format!("the program stands after `--`: cordon run [OPTIONS] -- {word} [ARG]...");
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        }
+        _ => {}
+    }
 }
 
 /// Whether the first word that is not an option is `run`. The arguments could not be parsed, so this

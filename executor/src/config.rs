@@ -1,19 +1,20 @@
 //! The executor's configuration: one root-owned TOML file, read before anything else happens.
 
+mod document;
+mod trusted;
+
+pub use document::document;
+
 use crate::profile::{Profile, ProfileError, RawProfile};
-use cordon_protocol::{Bytes, limits};
-use nix::{
-    fcntl::OFlag,
-    unistd::{Group, User},
-};
-use serde::Deserialize;
+use cordon_protocol::{Bytes, configuration::line_of, limits};
+use nix::unistd::{Group, User};
+use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
-    io::{self, Read},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    io,
     path::{Path, PathBuf},
 };
+use trusted::Source;
 
 /// Checked configuration.
 #[derive(Debug, Clone)]
@@ -124,12 +125,40 @@ pub enum ConfigError {
         /// What the parser says.
         message: String,
     },
-    /// A value that makes no sense.
+    /// A value that makes no sense; the text begins with the key.
     #[error("configuration: {0}")]
     Value(String),
     /// A profile that makes no sense.
     #[error("configuration: {0}")]
     Profile(#[from] ProfileError),
+    /// One of the two above, and where it stands.
+    #[error("configuration {}, line {line}: {message}", path.display())]
+    At {
+        /// Path.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    /// With the place of what is wrong; a default that is wrong has none.
+    fn located(self, path: &Path, text: &str) -> Self {
+        let (line, message) = match &self {
+            Self::Value(message) => {
+                let key = message.split(':').next().unwrap_or_default();
+                (line_of(text, &key.split('.').collect::<Vec<_>>()), message.clone())
+            }
+            Self::Profile(error) => (line_of(text, &error.way()), error.to_string()),
+            _ => return self,
+        };
+        match line {
+            Some(line) => Self::At { path: path.to_owned(), line, message },
+            None => self,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,15 +229,39 @@ fn default_abi() -> u32 {
     2
 }
 
+fn default_home(command: &str) -> PathBuf {
+    Path::new("/home").join(command)
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    let failed = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
+    toml::from_str(text).map_err(failed)
+}
+
 impl Config {
     /// Reads and checks the file.
     ///
     /// # Errors
     /// As [`ConfigError`] says; nothing is guessed.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = read_trusted(path)?;
-        let parse = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
-        Self::from_raw(toml::from_str(&text).map_err(parse)?)
+        let mut source = Source::open(path)?;
+        source.check_trust()?;
+        Self::from_text(path, &source.text()?)
+    }
+
+    /// Whether [`Config::load`] would take the file. What is in it comes first, so that a draft can be checked
+    /// before it is root's.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn check(path: &Path) -> Result<(), ConfigError> {
+        let mut source = Source::open(path)?;
+        Self::from_text(path, &source.text()?)?;
+        source.check_trust()
+    }
+
+    fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::from_raw(parse(path, text)?).map_err(|error| error.located(path, text))
     }
 
     /// What an empty file means.
@@ -216,8 +269,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`]: the users may not be there.
     pub fn defaults() -> Result<Self, ConfigError> {
-        let parse = |e: toml::de::Error| ConfigError::Parse { path: PathBuf::new(), message: e.to_string() };
-        Self::from_raw(toml::from_str("").map_err(parse)?)
+        Self::from_raw(parse(Path::new(""), "")?)
     }
 
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
@@ -230,7 +282,7 @@ impl Config {
             }
         }
         let users = Users::from_raw(&raw.users)?;
-        let home = raw.home.unwrap_or_else(|| Path::new("/home").join(users.command.name()));
+        let home = raw.home.unwrap_or_else(|| default_home(users.command.name()));
         if home.parent() != Some(Path::new("/home")) {
             return Err(ConfigError::Value(format!(
                 "home: `{}` is not directly below /home",
@@ -337,36 +389,4 @@ fn supplementary_groups(account: &Account) -> Result<Vec<String>, ConfigError> {
     let groups = nix::unistd::getgrouplist(&name, gid).map_err(|e| error(e.to_string()))?;
     let others = groups.into_iter().filter(|g| *g != gid);
     Ok(others.map(|g| Group::from_gid(g).ok().flatten().map_or(g.to_string(), |g| g.name)).collect())
-}
-
-/// The file's text, when nobody but root can have written it.
-fn read_trusted(path: &Path) -> Result<String, ConfigError> {
-    let read = |source| ConfigError::Read { path: path.to_owned(), source };
-    let real = fs::canonicalize(path).map_err(read)?;
-    let mut file: File =
-        OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(&real).map_err(read)?;
-    let meta = file.metadata().map_err(read)?;
-    let untrusted = |path: &Path, problem| Err(ConfigError::Untrusted { path: path.to_owned(), problem });
-    if !meta.is_file() {
-        return untrusted(&real, "is not a regular file");
-    }
-    if meta.uid() != 0 {
-        return untrusted(&real, "does not belong to root");
-    }
-    if meta.mode() & 0o022 != 0 {
-        return untrusted(&real, "can be written by others");
-    }
-    for directory in real.ancestors().skip(1) {
-        let meta = fs::metadata(directory).map_err(read)?;
-        if meta.uid() != 0 {
-            return untrusted(directory, "is a directory that does not belong to root");
-        }
-        // In a sticky directory (/tmp) others cannot replace root's entries.
-        if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
-            return untrusted(directory, "is a directory that can be written by others");
-        }
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(read)?;
-    Ok(text)
 }

@@ -1,9 +1,8 @@
 //! The executor: reads its configuration as root, becomes monitor and server, serves.
 //!
-//! `--config FILE` names the configuration, `--probe` prints what this host enforces as JSON, `--steps` the
-//! steps of a launch with their reasons.
+//! `--config FILE` names the configuration; every other option asks for an answer instead of serving.
 use cordon_executor::{
-    config::Config,
+    config::{Config, document},
     halves::{fork_server, raise_open_files},
     host::Host,
     listen::listen,
@@ -12,6 +11,7 @@ use cordon_executor::{
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
+use cordon_protocol::supervision::{PARENT_VARIABLE, Supervision};
 use nix::{
     fcntl::{Flock, FlockArg},
     sys::{
@@ -34,21 +34,34 @@ use std::{
 /// Where the configuration is unless another place is named.
 const CONFIGURATION: &str = "/etc/cordon/executor.toml";
 
-const USAGE: &str = "usage: cordon-executor [--config FILE] [--probe | --steps]
+const USAGE: &str = "\
+Runs commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp
 
-Runs commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp.
-Started as root, by systemd or `cordon up`.
+Usage: cordon-executor [--config FILE] [--probe]
+       cordon-executor --check FILE | --default-config | --steps
 
-  --config FILE  configuration (default /etc/cordon/executor.toml)
-  --probe        try every layer on this host, print the result as JSON and end
-  --steps        print the steps of a launch, each with its reason, and end
-  --help, --version";
+It must be started as root, and serves until SIGTERM. `cordon up` starts it together with the gateway.
+
+Options:
+      --config FILE      Configuration (TOML) [default: /etc/cordon/executor.toml]
+      --check FILE       Say whether a configuration would be taken, and end
+      --default-config   Print a configuration with every key, its default and its meaning, and end
+      --probe            Try every layer on this host, print what was found as JSON, and end
+      --steps            Print the steps of a launch, each with its reason, and end
+  -h, --help             Print help
+  -V, --version          Print version
+
+Examples:
+  cordon-executor --default-config > executor.toml
+  cordon-executor --config /etc/cordon/executor.toml";
 
 /// Nice value of monitor and server.
 const SUPERVISOR_NICE: i32 = -10;
 
 enum Task {
     Serve,
+    Check(PathBuf),
+    DefaultConfig,
     Probe,
     Steps,
 }
@@ -80,19 +93,28 @@ fn run() -> Result<(), Box<dyn Error>> {
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("--config") => named = Some(arguments.next().ok_or("--config wants a file")?.into()),
+            Some("--check") => task = Task::Check(arguments.next().ok_or("--check wants a file")?.into()),
+            Some("--default-config") => task = Task::DefaultConfig,
             Some("--probe") => task = Task::Probe,
             Some("--steps") => task = Task::Steps,
-            Some("--help") => {
+            Some("-h" | "--help") => {
                 return answer(USAGE);
             }
-            Some("--version") => {
+            Some("-V" | "--version") => {
                 return answer(concat!("cordon-executor ", env!("CARGO_PKG_VERSION")));
             }
-            _ => return Err(format!("unknown argument {}\n{USAGE}", argument.display()).into()),
+            _ => {
+                let problem = format!("unknown argument {}; --help lists what there is", argument.display());
+                return Err(problem.into());
+            }
         }
     }
     match task {
         Task::Serve => serve(&named.unwrap_or_else(|| CONFIGURATION.into())),
+        Task::Check(file) => Config::check(&file)
+            .map_err(Into::into)
+            .and_then(|()| answer(&format!("{}: good", file.display()))),
+        Task::DefaultConfig => answer(document()?.trim_end()),
         Task::Probe => probe(named),
         Task::Steps => {
             let lines: Vec<_> = steps::all().iter().map(|(name, why)| format!("{name:20} {why}")).collect();
@@ -188,7 +210,10 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
 fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
     let files = raise_open_files()?;
     let wanted = ConnectionCaps::FILES_WANTED;
-    let raise = format!("raise the hard limit of open files to {wanted} (systemd: LimitNOFILE={wanted})");
+    let raise = match Supervision::of_this_process() {
+        Supervision::Systemd => format!("set LimitNOFILE={wanted} in its unit"),
+        _ => format!("start it with a hard limit of {wanted} open files (`ulimit -Hn {wanted}`)"),
+    };
     let caps = ConnectionCaps::for_open_files(files);
     let caps = caps.ok_or_else(|| format!("{files} open files are too few to serve anybody; {raise}"))?;
     if files < wanted {
@@ -216,7 +241,7 @@ fn hold_signals() -> Result<(), Box<dyn Error>> {
 
 /// `cordon up` names itself in CORDON_PARENT: end when it does.
 fn follow_parent() -> Result<(), Box<dyn Error>> {
-    let Ok(parent) = std::env::var("CORDON_PARENT") else { return Ok(()) };
+    let Ok(parent) = std::env::var(PARENT_VARIABLE) else { return Ok(()) };
     prctl::set_pdeathsig(Signal::SIGTERM)?;
     if getppid().to_string() == parent {
         Ok(())

@@ -75,6 +75,13 @@ pub struct ProfileError {
     problem: String,
 }
 
+impl ProfileError {
+    /// The way to the key from the top of the file.
+    pub(crate) fn way(&self) -> Vec<&str> {
+        ["profiles", &self.profile].into_iter().chain(self.key.split('.')).collect()
+    }
+}
+
 /// A profile as written; every key may be left out.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,7 +148,7 @@ const YEAR: u64 = 365 * 24 * 3_600_000;
 const PEBI: u64 = 1 << 50;
 
 /// Paths below which a profile can give nothing: they are the sandbox's own.
-const OWN_PATHS: [&str; 5] = ["/proc", "/dev", "/sys", "/run", "/tmp"];
+pub(crate) const OWN_PATHS: [&str; 5] = ["/proc", "/dev", "/sys", "/run", "/tmp"];
 
 fn position(field: LimitField) -> usize {
     LimitField::ALL.iter().position(|f| *f == field).unwrap_or(0)
@@ -156,6 +163,11 @@ impl Profile {
     /// The least that may be asked of a limit.
     pub fn floor(field: LimitField) -> u64 {
         FLOORS[position(field)]
+    }
+
+    /// The most that a configuration may give a limit.
+    pub fn most(field: LimitField) -> u64 {
+        MOST[position(field)]
     }
 
     /// Whether a peer of this uid and these groups may use the profile.
@@ -194,6 +206,9 @@ impl Profile {
             peers = parsed.map_err(|p| error("peers", p))?;
         }
         let limits = raw.limits.checked().map_err(|(key, p)| error(&format!("limits.{key}"), p))?;
+        if raw.concurrency == Some(0) {
+            return Err(error("concurrency", "0 would let nothing run; use 1 or more".to_owned()));
+        }
         if raw.network.is_some_and(|n| n == NetworkMode::Services) {
             return Err(error("network", "`services` is not there yet; use `none` or `host`".to_owned()));
         }
@@ -288,7 +303,7 @@ impl RawLimits {
                 let text = format!("{} is below the least, {}", field.show(low), field.show(least));
                 return Err((field.name(), text));
             }
-            let most = MOST[position(field)];
+            let most = Profile::most(field);
             if range.ceiling > most {
                 let text = format!("{} is above the most, {}", field.show(range.ceiling), field.show(most));
                 return Err((field.name(), text));
@@ -376,6 +391,7 @@ mod tests {
             ("limits.memory.ceiling = '2000000G'", "limits.memory: 2000000G is above the most, 1048576G"),
             ("limits.cpu.ceiling = 999999999999999999", "limits.cpu: 999999999999999999% is above"),
             ("limits.memory = {default = '1X'}", "`1X` is not a size"),
+            ("concurrency = 0", "concurrency: 0 would let nothing run"),
             ("env = {'A=B' = '1'}", "env: `A=B`"),
         ] {
             let error = parse(text).unwrap_err();

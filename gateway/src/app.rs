@@ -3,7 +3,7 @@
 use crate::{
     config::Config,
     executor::Executor,
-    http::{self, Gateway, body::BodyRules, health::Probe, origin::AllowList},
+    http::{self, Gateway, auth::Guard, body::BodyRules, health::Probe, origin::AllowList},
     listeners::Listeners,
     server::{self, Settings},
     token::Token,
@@ -35,7 +35,7 @@ pub fn router(config: &Config, token: Token) -> Router {
         body: BodyRules { max: config.body_max, timeout: config.read_timeout },
     };
     let allowed = AllowList::new(config.allowed_hosts.clone(), config.allowed_origins.clone());
-    http::router(gateway, token, allowed)
+    http::router(gateway, Guard::new(token, &config.token_file), allowed)
 }
 
 /// Serves until SIGTERM or SIGINT, and then until running requests have ended or the grace has passed.

@@ -1,6 +1,10 @@
 //! The gateway's configuration: one TOML file, raw and then checked.
 
-use cordon_protocol::{Bytes, Millis, limits};
+mod document;
+
+pub use document::document;
+
+use cordon_protocol::{Bytes, Millis, configuration::line_of, limits};
 use serde::Deserialize;
 use std::{
     ffi::OsString,
@@ -58,9 +62,31 @@ pub enum ConfigError {
         /// What the parser says.
         message: String,
     },
-    /// A value that makes no sense.
+    /// A value that makes no sense; the text begins with the key.
     #[error("configuration: {0}")]
     Value(String),
+    /// The same, and where it stands.
+    #[error("configuration {}, line {line}: {message}", path.display())]
+    At {
+        /// Path.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    /// With the place of what is wrong.
+    fn located(self, path: &Path, text: &str) -> Self {
+        let Self::Value(message) = self else { return self };
+        let key = message.split(':').next().unwrap_or_default();
+        match line_of(text, &[key]) {
+            Some(line) => Self::At { path: path.to_owned(), line, message },
+            None => Self::Value(message),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,8 +138,13 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::from_text(path, &text)
+    }
+
+    fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let parse = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
-        Self::from_raw(toml::from_str(&text).map_err(parse)?)
+        let raw = toml::from_str(text).map_err(parse)?;
+        Self::from_raw(raw).map_err(|error| error.located(path, text))
     }
 
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
@@ -226,8 +257,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
-        let parse = |e: toml::de::Error| ConfigError::Parse { path: "t".into(), message: e.to_string() };
-        Config::from_raw(toml::from_str(text).map_err(parse)?)
+        Config::from_text(Path::new("t"), text)
     }
 
     #[test]
@@ -245,7 +275,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\nlisten_on = 1", &["listen_on", "line 2"][..]),
             ("body_max = 5", &["body_max", "line 1"]),
             ("body_max = \"1\"", &["body_max", "1K"]),
-            ("read_timeout = \"0s\"", &["read_timeout"]),
+            ("\n\nread_timeout = \"0s\"", &["read_timeout", "t, line 3"]),
             ("header_timeout = \"2h\"", &["header_timeout", "1h"]),
             ("connections_max = 0", &["connections_max"]),
             ("listen = \"0.0.0.0:3800\"", &["listen", "allow_remote"]),

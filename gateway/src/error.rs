@@ -5,7 +5,9 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use cordon_protocol::{Refusal, RefusalCode, client::ClientError, codec::FrameError};
+use cordon_protocol::{
+    Refusal, RefusalCode, client::ClientError, codec::FrameError, supervision::Supervision,
+};
 use serde::Serialize;
 use std::{error::Error, io};
 use utoipa::ToSchema;
@@ -122,8 +124,10 @@ impl From<Refusal> for ApiError {
 
 impl From<ClientError> for ApiError {
     fn from(error: ClientError) -> Self {
+        // The executor is started as the gateway is.
+        let supervision = Supervision::of_this_process();
         let new = |status, code, message: &str, hint: &str| Self::new(status, code, message).hint(hint);
-        let away = |message, hint, cause: ClientError| {
+        let away = |message, hint: &str, cause: ClientError| {
             new(StatusCode::SERVICE_UNAVAILABLE, "executor_unavailable", message, hint).cause(cause)
         };
         match error {
@@ -143,13 +147,13 @@ impl From<ClientError> for ApiError {
                 ),
                 _ => away(
                     "the executor cannot be reached",
-                    "start it (systemctl start cordon-executor) and try again",
+                    &format!("start it (`{}`) and try again", supervision.start_executor()),
                     error,
                 ),
             },
             ClientError::Closed | ClientError::Frame(FrameError::Io(_) | FrameError::Truncated) => away(
                 "the executor went away before the report; whether the command had ended is not known",
-                "look at the executor's log (journalctl -u cordon-executor) and try again",
+                &format!("look at the executor's log ({}) and try again", supervision.executor_log()),
                 error,
             ),
             ClientError::Frame(_) | ClientError::Unexpected => new(

@@ -40,7 +40,7 @@ pub struct LockdownError {
 /// A program that is to be unprivileged and is not.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "refusing to run as root: start it as the user `cordon` (User=cordon in the unit), or use `cordon up`"
+    "refusing to run as root: start it as the user `cordon` (`runuser -u cordon -- cordon-gateway --config FILE`; in a unit User=cordon), or use `cordon up`"
 )]
 pub struct IsRoot;
 

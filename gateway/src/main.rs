@@ -1,28 +1,78 @@
-//! `cordon-gateway --config FILE`: reads everything it needs, gives up its rights, then serves.
+//! `cordon-gateway --config FILE`: reads everything it needs, gives up its rights, then serves. Other options ask
+//! for an answer instead.
 
 use clap::Parser;
-use cordon_gateway::{app, config::Config, listeners::Listeners, lockdown, token::Token};
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use cordon_gateway::{
+    app,
+    config::{self, Config},
+    listeners::Listeners,
+    lockdown,
+    token::Token,
+};
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
-/// The HTTP gateway in front of Cordon's executor.
+const HELP: &str = "\
+It must be started as a user that is not root, and serves until SIGTERM. `cordon up` starts it together with the \
+executor. PORT in the environment overrides the port of the configuration, RUST_LOG chooses what is logged \
+(default: info).
+
+Examples:
+  cordon-gateway --default-config > gateway.toml
+  cordon-gateway --config /etc/cordon/gateway.toml";
+
+/// The HTTP gateway in front of Cordon's executor
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Example:\n  cordon-gateway --config /etc/cordon/gateway.toml")]
+#[command(version, after_help = HELP)]
 struct Arguments {
-    /// Configuration file (TOML).
+    /// Configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = "/etc/cordon/gateway.toml")]
     config: PathBuf,
+    /// Say whether a configuration would be taken, and end
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    check: Option<PathBuf>,
+    /// Print a configuration with every key, its default and its meaning, and end
+    #[arg(long, exclusive = true)]
+    default_config: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(answered) = answer(&arguments) {
+        return answered.map_or_else(
+            |error| {
+                let _ = writeln!(io::stderr(), "cordon-gateway: {error}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
+    }
     app::log_to_stderr();
     match start(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("cordon-gateway: {error}");
+            tracing::error!("{error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Answers what is asked instead of serving, where something is.
+fn answer(arguments: &Arguments) -> Option<Result<(), Box<dyn Error>>> {
+    let text = if arguments.default_config {
+        config::document()
+    } else {
+        let file = arguments.check.as_ref()?;
+        match Config::load(file) {
+            Ok(_) => format!("{}: good\n", file.display()),
+            Err(error) => return Some(Err(error.into())),
+        }
+    };
+    Some(io::stdout().write_all(text.as_bytes()).map_err(Into::into))
 }
 
 /// In this order: files are read and sockets bound while that is still possible; rights are given up while

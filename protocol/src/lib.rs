@@ -11,10 +11,13 @@ compile_error!("Cordon runs on Linux on x86_64 only: its system-call policy is w
 pub mod audit;
 pub mod client;
 pub mod codec;
+#[cfg(feature = "configuration")]
+pub mod configuration;
 pub mod limits;
 pub mod report;
 pub mod request;
 pub mod response;
+pub mod supervision;
 pub mod units;
 
 pub use report::{

@@ -54,12 +54,17 @@ fn a_narrow_umask_closes_no_directory_of_a_sandbox() {
 
 #[test]
 fn too_few_open_files_are_refused_by_name_and_few_are_enough_for_few() {
-    let (command, _directory) = started_after("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))");
-    let ran = process::run(command, &[]);
-    assert!(
-        ran.status == 1 && ran.stderr.contains("64 open files") && ran.stderr.contains("LimitNOFILE="),
-        "{ran:?}"
-    );
+    // The remedy is that of whoever started it.
+    for (variables, remedy) in [
+        (&[][..], "`ulimit -Hn "),
+        (&[("INVOCATION_ID", "1"), ("NOTIFY_SOCKET", "/no/such/socket")], "LimitNOFILE="),
+    ] {
+        let (mut command, _directory) = started_after("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))");
+        command.env_remove("INVOCATION_ID").env_remove("CORDON_PARENT").envs(variables.iter().copied());
+        let ran = process::run(command, &[]);
+        let told = ran.stderr.contains("64 open files") && ran.stderr.contains(remedy);
+        assert!(ran.status == 1 && told, "{ran:?}");
+    }
     // More who connect than there are descriptors for: some are turned away, nothing ends.
     let executor = executor_after("resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))");
     let many: Vec<_> = (0..600).filter_map(|_| UnixStream::connect(&executor.socket).ok()).collect();

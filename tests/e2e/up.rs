@@ -1,11 +1,11 @@
 //! `cordon up`: the whole product with one command, and its end.
 
 use crate::harness::{
-    PATIENCE, Up,
+    Client, PATIENCE, Up,
     build::programs,
     client::public_copy,
     daemon::{free_port, open_directory},
-    eventually, host,
+    eventually, host, marker,
     process::{self, Process},
     shared,
 };
@@ -13,7 +13,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use std::{fs, net::TcpStream, time::Duration};
+use std::{fs, net::TcpStream, os::unix::fs::chown, path::Path, time::Duration};
 
 /// Finds a part of an instance.
 type Part = fn(&Up) -> i32;
@@ -146,6 +146,47 @@ fn it_ends_with_any_of_its_parts() {
 }
 
 #[test]
+fn a_second_signal_does_not_wait_for_commands_and_says_so() {
+    let mut up = Up::start();
+    let marker = marker();
+    // One behind each daemon, so that both would wait.
+    let run = Process::start(up.cordon(&["run", "--", "sleep", &marker]));
+    let mut post = process::tied(Path::new("curl"));
+    post.args(["-sS", "-H", "Content-Type: application/json", "-d"])
+        .arg(format!("{{\"argv\": [\"sleep\", \"{marker}\"]}}"))
+        .arg("--unix-socket")
+        .arg(up.directory().join("gateway.sock"))
+        .arg("http://localhost/v1/exec");
+    let post = Process::start(post);
+    eventually("both run", PATIENCE, || process::sandboxed(&marker).len() == 2);
+    up.process().signal(Signal::SIGINT);
+    up.process().wait_for("a second signal ends them at once");
+    up.process().signal(Signal::SIGINT);
+    let status = up.process().wait(Duration::from_secs(30));
+    assert_eq!(status.code(), Some(130));
+    let log = up.process().log();
+    let last = log.lines().rfind(|line| line.starts_with("cordon: ")).unwrap();
+    let says = "cordon: told a second time (SIGINT): killed cordon-gateway and cordon-executor, and with";
+    assert!(last.starts_with(says), "{log}");
+    eventually("nothing of it runs", PATIENCE, || process::sandboxed(&marker).is_empty());
+    drop((run, post));
+    assert_starts_again(&up);
+}
+
+#[test]
+fn what_the_host_lacks_is_told_once() {
+    let mut up = Up::start();
+    up.process().wait_for("Serving");
+    up.process().signal(Signal::SIGTERM);
+    assert!(up.process().wait(Duration::from_secs(30)).success());
+    let log = up.process().log();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("warning")).collect();
+    let cgroup = warnings.iter().filter(|line| line.contains("cgroup"));
+    let expected = usize::from(host::cgroup_mode() != cordon_protocol::CgroupMode::V2);
+    assert_eq!(cgroup.count(), expected, "{log}");
+}
+
+#[test]
 fn its_parts_end_with_it() {
     let mut up = Up::start();
     up.process().signal(Signal::SIGKILL);
@@ -187,6 +228,52 @@ fn undo_clears_the_directory_and_leaves_users_that_somebody_runs_with() {
     let left: Vec<_> = entries.map(|e| e.path()).collect();
     assert!(left.is_empty(), "{left:?}");
     shared().assert_works();
+}
+
+#[test]
+fn profiles_of_a_person_s_own_are_used_and_survive() {
+    let directory = open_directory();
+    let file = directory.path().join("profiles.toml");
+    let text = "[profiles.mine]\nenv = { MINE = \"yes\" }\nlimits.pids = { ceiling = 2000 }\n";
+    fs::write(&file, text).unwrap();
+    let client = Client { socket: directory.path().join("executor.sock") };
+    // From the second start on too.
+    for _ in 0..2 {
+        let mut process = Process::start(Up::command(directory.path(), free_port()));
+        process.wait_for("Serving");
+        let ran = client.run(&["--profile", "mine", "--pids", "2000", "-c", "echo $MINE"]);
+        assert_eq!((ran.status, &*ran.text()), (0, "yes\n"), "{ran:?}");
+        process.signal(Signal::SIGTERM);
+        assert!(process.wait(Duration::from_secs(30)).success());
+    }
+    shared();
+    let mut undo = process::tied(&programs().cordon);
+    undo.args(["up", "--undo", "--dir"]).arg(directory.path());
+    assert_eq!(process::run(undo, &[]).status, 0);
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!((left, fs::read_to_string(&file).unwrap()), (vec!["profiles.toml".into()], text.to_owned()));
+}
+
+#[test]
+fn profiles_that_cannot_be_used_are_named_with_file_and_line_before_anything_starts() {
+    shared();
+    let stranger = |file: &Path| chown(file, Some(crate::harness::lab::STRANGER), None).unwrap();
+    type Change<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Change<'_>, &[&str]); 4] = [
+        ("[profiles.p]\n\nreed = []", &|_| {}, &["profiles.toml", "line 3", "`reed`"]),
+        ("[profiles.p]\nread = ['usr']", &|_| {}, &["profiles.toml, line 2", "read: `usr`"]),
+        ("socket = '/tmp/x'", &|_| {}, &["profiles.toml", "`socket` is not for this file"]),
+        ("[profiles.p]", &stranger, &["profiles.toml", "does not belong to root"]),
+    ];
+    for (text, change, says) in cases {
+        let directory = open_directory();
+        let file = directory.path().join("profiles.toml");
+        fs::write(&file, text).unwrap();
+        change(&file);
+        let ran = process::run(Up::command(directory.path(), free_port()), &[]);
+        assert!(ran.status == 1 && says.iter().all(|word| ran.stderr.contains(word)), "{text}: {ran:?}");
+        assert!(!ran.stderr.contains("listening on"), "{ran:?}");
+    }
 }
 
 #[test]

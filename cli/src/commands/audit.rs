@@ -19,7 +19,7 @@ Examples:
   sudo cordon audit show
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
-  journalctl -u cordon-executor | sudo cordon audit verify --anchors -";
+  sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]

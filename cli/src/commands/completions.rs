@@ -10,7 +10,7 @@ Examples:
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "cordon completions [OPTIONS] <SHELL>")]
 pub(crate) struct Args {
     /// The shell
     shell: clap_complete::Shell,

@@ -11,7 +11,8 @@ Example:
 
 /// What to end.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+// Left to itself, clap takes a CORDON_SOCKET in the environment for an argument that was given.
+#[command(after_help = EXAMPLES, override_usage = "cordon kill [OPTIONS] <ID>")]
 pub(crate) struct Args {
     /// The command's ID, as `cordon ps` lists it
     id: String,

@@ -3,6 +3,7 @@
 
 mod audit;
 mod completions;
+mod config;
 mod doctor;
 mod kill;
 mod profiles;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Show the audit trail, or check that nobody has changed it
     Audit(audit::Args),
+    /// Check a configuration file before a daemon is given it
+    Config(config::Args),
     /// Start executor and gateway in the foreground and send one command the whole way (root)
     Up(up::Args),
     /// Print a completion script for a shell
@@ -48,6 +51,7 @@ impl Command {
             Self::Profiles(args) => profiles::execute(&args, socket),
             Self::Doctor(args) => doctor::execute(&args, socket),
             Self::Audit(args) => audit::execute(&args, socket),
+            Self::Config(args) => config::execute(&args),
             Self::Up(args) => up::execute(&args),
             Self::Completions(args) => completions::execute(&args),
         }
@@ -56,7 +60,7 @@ impl Command {
     /// The exit status when it fails.
     pub(crate) fn failure_status(&self) -> u8 {
         match self {
-            Self::Run(_) => exit_status::CORDON_FAILED,
+            Self::Run(_) | Self::Config(_) => exit_status::CORDON_FAILED,
             _ => exit_status::FAILURE,
         }
     }

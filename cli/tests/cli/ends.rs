@@ -53,7 +53,7 @@ fn the_executors_hint_is_the_remedy_and_cannot_steer_the_terminal() {
     failed.hint =
         Some(Hint { layer: "exec".into(), what: "/no\x1b[2J: not found".into(), remedy: "fix it".into() });
     let (_, _, stderr) = ends_with(failed, &["run", "-n", "--", "x"]);
-    assert_eq!(stderr, "cordon: launch failed at step exec; exec: /no\\u{1b}[2J: not found; fix it\n");
+    assert_eq!(stderr, "cordon: launch failed at step exec: /no\\u{1b}[2J: not found; fix it\n");
 }
 
 #[test]

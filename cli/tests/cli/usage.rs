@@ -24,6 +24,35 @@ fn run_answers_every_misuse_with_125_the_others_with_2() {
 }
 
 #[test]
+fn run_says_how_a_program_is_named() {
+    let said = |arguments: &[&str]| stderr(&cordon(arguments).output().unwrap());
+    let text = said(&["run"]);
+    assert!(text.contains("  -- CMD [ARG]...") && text.contains("  -c LINE"), "{text}");
+    for arguments in [&["run", "ls", "-l"][..], &["run", "--timeout", "1s", "ls"]] {
+        let text = said(arguments);
+        assert!(text.contains("tip: the program stands after `--`: cordon run [OPTIONS] -- ls"), "{text}");
+    }
+    let text = said(&["run", "--bogus", "--", "ls"]);
+    assert!(!text.contains("stands after"), "{text}");
+}
+
+#[test]
+fn a_socket_in_the_environment_is_not_shown_as_if_it_were_required() {
+    for arguments in [&["kill"][..], &["completions"], &["run"], &["config", "check"], &["kill", "a", "b"]] {
+        let output = cordon(arguments).env("CORDON_SOCKET", "/s").output().unwrap();
+        let text = stderr(&output);
+        assert!(text.contains("Usage: cordon ") && !text.contains("--socket"), "{text}");
+    }
+}
+
+#[test]
+fn a_subcommand_that_is_missing_shows_the_help() {
+    let output = cordon(&["audit"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    assert!(stderr(&output).starts_with("Show the audit trail"), "{}", stderr(&output));
+}
+
+#[test]
 fn arguments_that_are_not_utf_8_are_refused() {
     let output = cordon(&["run", "--", "ls"]).arg(OsStr::from_bytes(b"\xff")).output().unwrap();
     assert_eq!(output.status.code(), Some(125));

@@ -6,7 +6,10 @@ mod files;
 
 pub(super) use files::check_workspace;
 
-use super::refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile};
+use super::{
+    door::Door,
+    refusal::{from_launch, limit_outside, quoted, refuse, shortened, unknown_profile},
+};
 use crate::{
     config::Config,
     monitor::link::{AskedLimits, LimitField},
@@ -67,24 +70,25 @@ pub(super) fn check<'a>(
     request: RunRequest,
     config: &'a Config,
     bits: u64,
+    door: Door,
 ) -> Result<CheckedRun<'a>, Refusal> {
     let name = request.profile.as_deref().unwrap_or(limits::DEFAULT_PROFILE);
     let available = || profiles_of(config, bits).map(|p| p.name.as_str()).collect::<Vec<_>>();
-    let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available()))?;
-    let limits = check_limits(request.limits, profile)?;
+    let profile = config.profiles.get(name).ok_or_else(|| unknown_profile(name, &available(), door))?;
+    let limits = check_limits(request.limits, profile, door)?;
     if let Some(name) = &request.workspace {
         files::check_workspace(name)?;
     }
     files::check_files(&request.files)?;
     files::check_patterns(&request.collect)?;
     let display = display(&request.action);
-    let work = work_of(request.action, profile, request.stdin)?;
-    check_env(&request.env)?;
+    let work = work_of(request.action, profile, request.stdin, door)?;
+    check_env(&request.env, door)?;
     if let Work::Program(argv) = &work {
-        check_total(argv, &request.env, profile)?;
+        check_total(argv, &request.env, profile, door)?;
     }
     if let Some(cwd) = &request.cwd {
-        check_cwd(cwd, config, profile)?;
+        check_cwd(cwd, config, profile, door)?;
     }
     let sealed = SealedRequest { work, env: request.env, cwd: request.cwd };
     Ok(CheckedRun {
@@ -114,7 +118,7 @@ fn display(action: &Action) -> String {
 }
 
 /// Refused here so that nobody waits in the queue for a refusal.
-fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, Refusal> {
+fn check_limits(asked: LimitRequest, profile: &Profile, door: Door) -> Result<AskedLimits, Refusal> {
     let asked = AskedLimits {
         wall_ms: asked.wall_ms,
         cpu_time_ms: asked.cpu_time_ms,
@@ -126,27 +130,27 @@ fn check_limits(asked: LimitRequest, profile: &Profile) -> Result<AskedLimits, R
     };
     let outside = |field| asked.get(field).and_then(|value| limit_outside(profile, field, value));
     match LimitField::ALL.into_iter().find_map(outside) {
-        Some(refusal) => Err(from_launch(refusal, profile)),
+        Some(refusal) => Err(from_launch(refusal, profile, door)),
         None => Ok(asked),
     }
 }
 
 /// What the command's process is to do.
-fn work_of(action: Action, profile: &Profile, stdin: bool) -> Result<Work, Refusal> {
+fn work_of(action: Action, profile: &Profile, stdin: bool, door: Door) -> Result<Work, Refusal> {
     Ok(match action {
         Action::Argv(argv) => {
-            check_argv(&argv)?;
+            check_argv(&argv, door)?;
             Work::Program(argv)
         }
         Action::Line(line) => {
             if line.is_empty() {
-                return Err(bad("command", "is empty", "name a command to run"));
+                return Err(bad(door.line(), "is empty", "name a command to run"));
             }
             if line.contains('\0') {
-                return Err(bad("command", "has a NUL byte", "send binary data as standard input"));
+                return Err(bad(door.line(), "has a NUL byte", "send binary data as standard input"));
             }
             let argv = vec![profile.shell.display().to_string(), "-c".to_owned(), line];
-            check_argv(&argv)?;
+            check_argv(&argv, door)?;
             Work::Program(argv)
         }
         Action::Write { .. } if !stdin => {
@@ -166,16 +170,16 @@ fn work_of(action: Action, profile: &Profile, stdin: bool) -> Result<Work, Refus
     })
 }
 
-fn check_argv(argv: &[String]) -> Result<(), Refusal> {
+fn check_argv(argv: &[String], door: Door) -> Result<(), Refusal> {
     match argv.first() {
-        None => return Err(bad("argv", "is empty", "name a program to run")),
+        None => return Err(bad(door.arguments(), "is empty", "name a program to run")),
         Some(program) if program.is_empty() => {
-            return Err(bad("argv[0]", "is empty", "name a program to run"));
+            return Err(bad(&door.argument(0), "is empty", "name a program to run"));
         }
         Some(_) => {}
     }
     for (index, argument) in argv.iter().enumerate() {
-        check_entry(&format!("argv[{index}]"), argument, argument.len() + 1)?;
+        check_entry(&door.argument(index), argument, argument.len() + 1)?;
     }
     Ok(())
 }
@@ -193,27 +197,32 @@ fn check_entry(field: &str, text: &str, length: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_env(env: &[(String, String)]) -> Result<(), Refusal> {
+fn check_env(env: &[(String, String)], door: Door) -> Result<(), Refusal> {
     let mut seen = HashSet::new();
     for (name, value) in env {
         if name.is_empty() {
-            return Err(bad("env", "an entry has an empty name", "write each entry as NAME=VALUE"));
+            return Err(bad(door.env(), "an entry has an empty name", door.env_form()));
         }
         if name.contains(['=', '\0']) {
             let problem = format!("{} is not a name: it has `=` or NUL in it", quoted(name));
-            return Err(bad("env", problem, "write each entry as NAME=VALUE"));
+            return Err(bad(door.env(), problem, door.env_form()));
         }
-        check_entry(&format!("env {}", quoted(name)), value, name.len() + value.len() + 2)?;
+        check_entry(&format!("{} {}", door.env(), quoted(name)), value, name.len() + value.len() + 2)?;
         if !seen.insert(name) {
             let problem = format!("{} is given twice", quoted(name));
-            return Err(bad("env", problem, "give each name once"));
+            return Err(bad(door.env(), problem, "give each name once"));
         }
     }
     Ok(())
 }
 
 /// Arguments and environment as execve(2) counts them.
-fn check_total(argv: &[String], env: &[(String, String)], profile: &Profile) -> Result<(), Refusal> {
+fn check_total(
+    argv: &[String],
+    env: &[(String, String)],
+    profile: &Profile,
+    door: Door,
+) -> Result<(), Refusal> {
     let arguments: usize = argv.iter().map(|a| a.len() + ENTRY_OVERHEAD).sum();
     let pair = |name: &String, value: &String| name.len() + 1 + value.len() + ENTRY_OVERHEAD;
     let given: usize = env.iter().map(|(n, v)| pair(n, v)).sum();
@@ -225,12 +234,12 @@ fn check_total(argv: &[String], env: &[(String, String)], profile: &Profile) -> 
     }
     let problem = format!("{total} bytes together with terminators and pointers, the limit is {most}");
     let hint = "send large input as standard input or in a file of the workspace";
-    Err(bad("argv and env", problem, hint))
+    Err(bad(&format!("{} and {}", door.arguments(), door.env()), problem, hint))
 }
 
-fn check_cwd(cwd: &str, config: &Config, profile: &Profile) -> Result<(), Refusal> {
+fn check_cwd(cwd: &str, config: &Config, profile: &Profile, door: Door) -> Result<(), Refusal> {
     let hint = "name a directory of the workspace, of /tmp or of the profile's paths, or leave it out";
-    let error = |problem: String| Err(bad("cwd", problem, hint));
+    let error = |problem: String| Err(bad(door.cwd(), problem, hint));
     if cwd.contains('\0') {
         return error("has a NUL byte".to_owned());
     }
@@ -273,14 +282,14 @@ mod tests {
     }
 
     fn refusal(request: RunRequest) -> Refusal {
-        check(request, &config(), u64::MAX).unwrap_err()
+        check(request, &config(), u64::MAX, Door::Socket).unwrap_err()
     }
 
     #[test]
     fn a_line_goes_to_the_profiles_shell() {
         let request = RunRequest { action: Action::Line("a | b".into()), ..run(&[]) };
         let config = config();
-        let checked = check(request, &config, 0).unwrap();
+        let checked = check(request, &config, 0, Door::Socket).unwrap();
         let argv = ["/bin/bash", "-c", "a | b"].map(str::to_owned);
         assert_eq!(checked.sealed.work, Work::Program(argv.into()));
         assert_eq!(checked.display, "a | b");
@@ -331,7 +340,7 @@ mod tests {
     fn places_to_work_are_those_of_the_profile() {
         for cwd in ["/", "/tmp", "/tmp/a/b", "/home/execuser", "/home/execuser/x", "/usr/./lib", "/etc"] {
             let request = RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
-            assert!(check(request, &config(), 0).is_ok(), "{cwd}");
+            assert!(check(request, &config(), 0, Door::Socket).is_ok(), "{cwd}");
         }
     }
 
@@ -341,7 +350,7 @@ mod tests {
         let argument = "a".repeat(1015);
         let fits = limits::ARGUMENTS_MAX_BYTES / 1024;
         let request = |count| run(&vec![argument.as_str(); count]);
-        assert!(check(request(fits), &config(), 0).is_ok());
+        assert!(check(request(fits), &config(), 0, Door::Socket).is_ok());
         let refusal = refusal(request(fits + 1));
         assert!(refusal.message.starts_with("argv and env: "), "{}", refusal.message);
     }

@@ -3,6 +3,7 @@
 use super::{
     Notice, Server,
     check::profiles_of,
+    door::Door,
     frames::Frames,
     job,
     jobs::parse_id,
@@ -13,7 +14,7 @@ use super::{
     socket::Socket,
     workspaces,
 };
-use crate::monitor::link::{ConnectionId, ConnectionRefusal, ToMonitor};
+use crate::monitor::link::{ConnectionId, ConnectionRefusal, LimitField, ToMonitor};
 use cordon_protocol::{
     Event, Refusal, RefusalCode, Request,
     codec::{FrameError, decode_payload, encode_frame},
@@ -39,6 +40,8 @@ pub(super) struct Peer {
     pub(super) uid: u32,
     /// Profiles it may use, a bit each.
     pub(super) profiles: u64,
+    /// How it names things, once its hello has said what it is.
+    pub(super) door: Door,
 }
 
 /// Serves one connection to its end and tells the monitor, once, that it is closed.
@@ -58,14 +61,14 @@ pub(super) async fn serve(
 
 /// Tells a client that it is not served. What does not fit into an unused socket is not waited for.
 pub(super) fn turn_away(socket: &OwnedFd, refusal: ConnectionRefusal) {
-    let frame = last_frame(&Event::Refused(turned_away(refusal)));
+    let frame = last_frame(&Event::Refused(turned_away(refusal)), Door::Socket);
     let _ = send(socket.as_raw_fd(), &frame, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
 }
 
-async fn converse(server: &Server, peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
+async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
     let mut frames = Frames::new(limits::REQUEST_FRAME_MAX);
     let mut place = None;
-    let answer = match opening(&socket, &mut frames).await {
+    let answer = match opening(&socket, &mut frames, &mut peer.door).await {
         Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request, &mut place).await,
         Ok(None) => return,
         Err(refusal) => Err(refusal),
@@ -75,31 +78,34 @@ async fn converse(server: &Server, peer: Peer, socket: Socket, mailbox: Unbounde
         Ok(None) => return,
         Err(refusal) => Event::Refused(refusal),
     };
-    let frame = last_frame(&event);
+    let frame = last_frame(&event, peer.door);
     drop(event);
     // A report may be large: a peer that does not read its reports gets no further ones.
     socket.finish(frame, place).await;
 }
 
 /// The last event's bytes; where it is too large to be sent, a refusal that says so.
-fn last_frame(event: &Event) -> Vec<u8> {
+fn last_frame(event: &Event, door: Door) -> Vec<u8> {
     let encode = |event: &Event| encode_frame(event, limits::EVENT_FRAME_MAX);
     let too_large = |error: FrameError| {
-        let hint = "ask for less captured output (--capture), or stream it";
+        let field = door.limit(LimitField::Capture).unwrap_or_default();
+        let hint = format!("ask for less captured output ({field}), or stream it");
         encode(&Event::Refused(refuse(RefusalCode::Internal, format!("the answer: {error}"), hint)))
     };
     // A refusal of two short lines always fits.
     encode(event).or_else(too_large).unwrap_or_default()
 }
 
-/// The hello and the request; none when the client closed without one.
-async fn opening(socket: &Socket, frames: &mut Frames) -> Result<Option<Request>, Refusal> {
+/// The hello, which says the door, and the request; none when the client closed without one.
+async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Result<Option<Request>, Refusal> {
     let deadline = Instant::now() + limits::HELLO_TIMEOUT;
     let Some(payload) = within(deadline, "Hello", frames.next(socket)).await? else {
         return Ok(None);
     };
     match decode_payload(&payload) {
-        Ok(Request::Hello(hello)) if hello.version == limits::PROTOCOL_VERSION => {}
+        Ok(Request::Hello(hello)) if hello.version == limits::PROTOCOL_VERSION => {
+            *door = Door::of_client(&hello.client);
+        }
         Ok(Request::Hello(hello)) => return Err(bad_version(hello.version)),
         Ok(other) => return Err(out_of_order(&other, "Hello")),
         Err(error) => return Err(foreign_version(&payload).map_or_else(|| bad_frame(&error), bad_version)),

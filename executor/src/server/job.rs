@@ -85,7 +85,7 @@ pub(super) async fn run(
     request: RunRequest,
     kept: &mut Option<Place>,
 ) -> Result<Option<Event>, Refusal> {
-    let checked = check(request, &server.config, peer.profiles)?;
+    let checked = check(request, &server.config, peer.profiles, peer.door)?;
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
     *kept = wait_for_place(server, peer, socket, &checked).await?;
     if kept.is_none() {
@@ -115,7 +115,7 @@ pub(super) async fn run(
     if let Some(refusal) = run.violation.into_inner() {
         return Err(refusal);
     }
-    let asked = Asked { profile: checked.profile, limits: &checked.limits };
+    let asked = Asked { profile: checked.profile, limits: &checked.limits, door: peer.door };
     Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, asked)))))
 }
 
@@ -169,7 +169,7 @@ async fn launch(
             listed.set_number(launched.job);
             Ok(launched)
         }
-        Some(Notice::LaunchRefused(refusal)) => Err(from_launch(refusal, checked.profile)),
+        Some(Notice::LaunchRefused(refusal)) => Err(from_launch(refusal, checked.profile, peer.door)),
         _ => Err(internal("the monitor answered the launch with something else")),
     }
 }

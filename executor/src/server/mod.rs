@@ -20,6 +20,7 @@
 mod check;
 mod collect;
 mod connection;
+mod door;
 mod frames;
 mod job;
 mod jobs;
@@ -45,6 +46,7 @@ use crate::{
 };
 use connection::Peer;
 use cordon_protocol::LayerReport;
+use door::Door;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
@@ -165,7 +167,7 @@ impl Server {
                     descriptors.next().ok_or(ServerError::Unexpected("a connection without its socket"))?;
                 let (sender, mailbox) = mpsc::unbounded_channel();
                 self.mailboxes.borrow_mut().insert(connection, sender);
-                let peer = Peer { connection, uid, profiles };
+                let peer = Peer { connection, uid, profiles, door: Door::Socket };
                 spawn_local(connection::serve(Rc::clone(self), peer, socket, mailbox));
             }
             ToServer::Launched { connection, job, output_bytes, capture_bytes } => {

@@ -1,6 +1,6 @@
 //! What a client is told when nothing is run: a code, what is wrong with which value, and the remedy.
 
-use super::queue::Full;
+use super::{door::Door, queue::Full};
 use crate::{
     monitor::link::{ConnectionRefusal, LaunchRefusal, LimitField},
     profile::Profile,
@@ -121,8 +121,8 @@ pub(super) fn turned_away(refusal: ConnectionRefusal) -> Refusal {
 }
 
 /// No such profile for this peer, who may use those of the names given.
-pub(super) fn unknown_profile(name: &str, available: &[&str]) -> Refusal {
-    let message = format!("profile: there is no profile {} for this user", quoted(name));
+pub(super) fn unknown_profile(name: &str, available: &[&str], door: Door) -> Refusal {
+    let message = format!("{}: there is no profile {} for this user", door.profile(), quoted(name));
     let hint = if available.is_empty() {
         "no profile lists this user: add it to the `peers` of one".to_owned()
     } else {
@@ -148,28 +148,31 @@ pub(super) fn limit_outside(profile: &Profile, limit: LimitField, value: u64) ->
     }
 }
 
-/// The monitor's refusal in words.
-pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile) -> Refusal {
+/// The monitor's refusal in the words of the client's door.
+pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door) -> Refusal {
     let name = &profile.name;
+    // What a door cannot ask for is not refused there either: the name of the configuration will do.
+    let named = |limit: LimitField| door.limit(limit).unwrap_or(limit.name());
     match refusal {
         LaunchRefusal::OutOfOrder => internal("the monitor did not expect a launch"),
         LaunchRefusal::UnknownProfile => Refusal {
             hint: Some("`cordon profiles` lists those that this user may use".to_owned()),
-            ..unknown_profile(name, &[])
+            ..unknown_profile(name, &[], door)
         },
         LaunchRefusal::AboveCeiling { limit, value, ceiling } => {
-            let field = limit.name();
             let message = format!(
-                "{field}: {} is above the ceiling of profile `{name}`, {}",
-                limit.show(value),
-                limit.show(ceiling)
+                "{}: {} is above the ceiling of profile `{name}`, {}",
+                named(limit),
+                door.value(limit, value),
+                door.value(limit, ceiling)
             );
-            let hint = format!("ask for less, or raise profiles.{name}.limits.{field}.ceiling");
+            let key = limit.name();
+            let hint = format!("ask for less, or raise profiles.{name}.limits.{key}.ceiling");
             refuse(RefusalCode::LimitRefused, message, hint)
         }
         LaunchRefusal::BelowFloor { limit, value, floor } => {
-            let message =
-                format!("{}: {} is below the least, {}", limit.name(), limit.show(value), limit.show(floor));
+            let (value, floor) = (door.value(limit, value), door.value(limit, floor));
+            let message = format!("{}: {value} is below the least, {floor}", named(limit));
             refuse(RefusalCode::LimitRefused, message, "ask for more, or leave it out for the default")
         }
         LaunchRefusal::BadRequestFile => internal("the monitor did not take the sealed request"),
@@ -231,16 +234,27 @@ mod tests {
     #[test]
     fn a_refused_limit_names_limit_value_and_ceiling() {
         let profile = Profile::from_raw("small", RawProfile::default(), 1).unwrap();
-        let refused = |limit, value| {
-            let refusal = from_launch(limit_outside(&profile, limit, value).unwrap(), &profile);
-            (refusal.code, refusal.message)
+        let refused = |limit, value, door| {
+            let refusal = from_launch(limit_outside(&profile, limit, value).unwrap(), &profile, door);
+            assert_eq!(refusal.code, RefusalCode::LimitRefused);
+            refusal.message
         };
+        for (door, message) in [
+            (Door::Cli, "--memory: 3G is above the ceiling of profile `small`, 2G"),
+            (
+                Door::Http,
+                "memory_bytes: 3221225472 (3G) is above the ceiling of profile `small`, 2147483648 (2G)",
+            ),
+        ] {
+            assert_eq!(refused(LimitField::Memory, 3 << 30, door), message);
+        }
+        assert_eq!(refused(LimitField::Wall, 0, Door::Cli), "--timeout: 0ms is below the least, 1ms");
         assert_eq!(
-            refused(LimitField::Memory, 3 << 30),
-            (RefusalCode::LimitRefused, "memory: 3G is above the ceiling of profile `small`, 2G".to_owned())
+            refused(LimitField::Wall, 0, Door::Http),
+            "timeout_ms: 0 (0ms) is below the least, 1 (1ms)"
         );
-        assert_eq!(refused(LimitField::Wall, 0).1, "wall: 0ms is below the least, 1ms");
-        assert!(refused(LimitField::Pids, u64::MAX).1.contains("18446744073709551615 is above"));
+        let most = refused(LimitField::Pids, u64::MAX, Door::Socket);
+        assert!(most.starts_with("pids: 18446744073709551615 is above"), "{most}");
         assert_eq!(limit_outside(&profile, LimitField::Memory, 2 << 30), None);
     }
 }

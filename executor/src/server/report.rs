@@ -1,6 +1,6 @@
 //! The exit report: what the monitor saw and what the streams held, in the words of the contract.
 
-use super::{jobs::id_of, output::Kept, refusal::shortened};
+use super::{door::Door, jobs::id_of, output::Kept, refusal::shortened};
 use crate::{
     monitor::link::{AskedLimits, JobId, LimitField, Outcome},
     profile::Profile,
@@ -31,6 +31,8 @@ pub(super) struct Asked<'a> {
     pub(super) profile: &'a Profile,
     /// Limits that differ from the profile's defaults.
     pub(super) limits: &'a AskedLimits,
+    /// In whose words.
+    pub(super) door: Door,
 }
 
 /// The report of an ended command.
@@ -111,40 +113,36 @@ fn hint(outcome: &Outcome, asked: Asked<'_>) -> Option<Hint> {
     match outcome.ended_by {
         EndedBy::LaunchFailed => Some(launch_hint(outcome, asked.profile)),
         EndedBy::OutOfMemory => {
-            Some(limit_hint(asked, LimitField::Memory, "--memory", "all its processes together used up"))
+            Some(limit_hint(asked, LimitField::Memory, "all its processes together used up"))
         }
-        EndedBy::WallTimeout => {
-            Some(limit_hint(asked, LimitField::Wall, "--timeout", "it did not end within"))
-        }
+        EndedBy::WallTimeout => Some(limit_hint(asked, LimitField::Wall, "it did not end within")),
         EndedBy::CpuTimeout => {
-            let (what, option) = ("all its processes together used up", "cpu_time_ms in the request");
-            Some(limit_hint(asked, LimitField::CpuTime, option, what))
+            Some(limit_hint(asked, LimitField::CpuTime, "all its processes together used up"))
         }
         EndedBy::OutputLimit => {
-            Some(limit_hint(asked, LimitField::Output, "--output", "both streams together went beyond"))
+            Some(limit_hint(asked, LimitField::Output, "both streams together went beyond"))
         }
         EndedBy::Exit | EndedBy::Signal if outcome.limits_hit.contains(&LimitName::Pids) => {
             let what = "it wanted more processes and threads than";
-            Some(limit_hint(asked, LimitField::Pids, "--pids", what))
+            Some(limit_hint(asked, LimitField::Pids, what))
         }
         EndedBy::Exit | EndedBy::Signal | EndedBy::DiskLimit | EndedBy::Cancelled => None,
     }
 }
 
 /// A limit with its value, and how to raise it.
-fn limit_hint(asked: Asked<'_>, field: LimitField, option: &str, what: &str) -> Hint {
-    let Asked { profile, limits } = asked;
+fn limit_hint(asked: Asked<'_>, field: LimitField, what: &str) -> Hint {
+    let Asked { profile, limits, door } = asked;
     let (name, range) = (field.name(), profile.limit(field));
     let value = limits.get(field).or(range.default);
     let shown = value.map_or_else(|| "the limit".to_owned(), |value| field.show(value));
-    let ceiling = field.show(range.ceiling);
+    let keys = format!("profiles.{}.limits.{name}", profile.name);
     let remedy = if value.is_some_and(|value| value >= range.ceiling) {
-        format!(
-            "that is the ceiling; raise profiles.{}.limits.{name}.ceiling, or make it need less",
-            profile.name
-        )
+        format!("that is the ceiling; raise {keys}.ceiling, or make it need less")
+    } else if let Some(option) = door.limit(field) {
+        format!("raise it with {option}, up to {}", door.value(field, range.ceiling))
     } else {
-        format!("raise it with {option}, up to {ceiling}")
+        format!("raise {keys}.default, or make it need less")
     };
     Hint { layer: "limits".to_owned(), what: format!("{what} {shown} ({name})"), remedy }
 }
@@ -156,12 +154,12 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
     // The command's own process wrote it.
     let detail = shortened(&outcome.detail, DETAIL_MAX);
     let what = match (detail.is_empty(), outcome.errno) {
-        (true, 0) => format!("{step} failed"),
-        (false, 0) => format!("{step} failed: {detail}"),
-        (true, _) => format!("{step} failed: {}", errno.desc()),
+        (true, 0) => "it could not be done".to_owned(),
+        (true, _) => errno.desc().to_owned(),
+        (false, 0) => detail,
         // This step's detail says more than the errno that it stands for.
         (false, _) if step == "exec" => detail,
-        (false, _) => format!("{step} failed: {detail}: {}", errno.desc()),
+        (false, _) => format!("{detail}: {}", errno.desc()),
     };
     let paths = |list: &[std::path::PathBuf]| {
         list.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
@@ -205,7 +203,7 @@ mod tests {
 
     fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
-        report(7, outcome, streams(), Asked { profile: &profile, limits: &limits })
+        report(7, outcome, streams(), Asked { profile: &profile, limits: &limits, door: Door::Cli })
     }
 
     #[test]
@@ -225,7 +223,8 @@ mod tests {
         let streams = Streams { stdout: kept, exceeded: true, ..streams() };
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
         let limits = AskedLimits::default();
-        let report = report(0xab, ended, streams, Asked { profile: &profile, limits: &limits });
+        let report =
+            report(0xab, ended, streams, Asked { profile: &profile, limits: &limits, door: Door::Cli });
         assert_eq!((report.id.as_str(), report.exit_code), ("00000000000000ab", Some(3)));
         assert_eq!((report.wall_ms, report.cpu_ms), (1.5, 0.25));
         assert_eq!((report.stdout.as_deref(), report.stdout_encoding), (Some("/w=="), Encoding::Base64));
@@ -250,6 +249,36 @@ mod tests {
     }
 
     #[test]
+    fn each_door_is_told_in_its_own_words() {
+        let profile = Profile::from_raw("p", RawProfile::default(), 1).unwrap();
+        let limits = AskedLimits { cpu_time_ms: Some(5), ..AskedLimits::default() };
+        let remedy = |ended_by, limit: Option<LimitName>, door| {
+            let mut outcome = outcome(ended_by);
+            outcome.limits_hit.extend(limit);
+            hint(&outcome, Asked { profile: &profile, limits: &limits, door }).unwrap().remedy
+        };
+        use Door::{Cli, Http, Socket};
+        use EndedBy as E;
+        let doors = |ended_by, limit| [Cli, Http, Socket].map(|door| remedy(ended_by, limit, door));
+        let raise = |names: [&str; 3], raw: &str, shown: &str| {
+            let raw = format!("{raw} ({shown})");
+            [(names[0], shown), (names[1], &raw), (names[2], &raw)]
+                .map(|(name, most)| format!("raise it with {name}, up to {most}"))
+        };
+        let wall = raise(["--timeout", "timeout_ms", "wall_ms"], "3600000", "1h");
+        assert_eq!(doors(E::WallTimeout, None), wall);
+        let memory = raise(["--memory", "memory_bytes", "memory_bytes"], "2147483648", "2G");
+        assert_eq!(doors(E::OutOfMemory, None), memory);
+        let output = raise(["--output", "output_bytes", "output_bytes"], "17179869184", "16G");
+        assert_eq!(doors(E::OutputLimit, None), output);
+        let pids = ["--pids", "pids", "pids"].map(|name| format!("raise it with {name}, up to 1024"));
+        assert_eq!(doors(E::Exit, Some(LimitName::Pids)), pids);
+        let profile_s = "raise profiles.p.limits.cpu_time.default, or make it need less";
+        let sockets = "raise it with cpu_time_ms, up to 3600000 (1h)";
+        assert_eq!(doors(E::CpuTimeout, None), [profile_s, profile_s, sockets]);
+    }
+
+    #[test]
     fn a_failed_launch_names_step_thing_and_cause() {
         let failed = |step: &str, errno: Errno, detail: &str| {
             let mut outcome = outcome(EndedBy::LaunchFailed);
@@ -263,7 +292,7 @@ mod tests {
         assert!(failed("exec", Errno::EACCES, "/tmp/x").remedy.contains("/usr, /opt"));
         assert!(failed("chdir", Errno::ENOTDIR, "/etc/passwd").remedy.contains("not a file"));
         let hint = failed("mounts", Errno::EPERM, "a\nb");
-        assert_eq!(hint.what, "mounts failed: a\\nb: Operation not permitted");
+        assert_eq!(hint.what, "a\\nb: Operation not permitted");
         assert!(hint.remedy.contains("cordon doctor"));
     }
 }

@@ -8,24 +8,41 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
+
+/// The token, and what whoever lacks it is told.
+#[derive(Debug)]
+pub struct Guard {
+    token: Token,
+    hint: String,
+}
+
+impl Guard {
+    /// Asks for this token, which is in that file.
+    pub fn new(token: Token, file: &Path) -> Self {
+        let hint = format!(
+            "send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`; the token is in {}",
+            file.display()
+        );
+        Self { token, hint }
+    }
+}
 
 /// Answers 401 over TCP unless the request shows the token.
 ///
 /// # Errors
 /// 401 `unauthorized`.
 pub async fn require_token(
-    State(token): State<Arc<Token>>,
+    State(guard): State<Arc<Guard>>,
     Extension(door): Extension<Door>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if door == Door::Unix || shows_token(&token, request.headers()) {
+    if door == Door::Unix || shows_token(&guard.token, request.headers()) {
         return Ok(next.run(request).await);
     }
-    Err(ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the token is missing or wrong").hint(
-        "send `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`; the token is in the gateway's token_file",
-    ))
+    Err(ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "the token is missing or wrong")
+        .hint(guard.hint.as_str()))
 }
 
 fn shows_token(token: &Token, headers: &HeaderMap) -> bool {

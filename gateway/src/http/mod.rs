@@ -12,7 +12,7 @@ pub mod openapi;
 pub mod origin;
 pub mod stream;
 
-use crate::{error::ApiError, executor::Executor, token::Token};
+use crate::{error::ApiError, executor::Executor};
 use axum::{
     Router,
     http::{HeaderValue, Method, StatusCode, Uri, header},
@@ -47,7 +47,7 @@ pub struct Gateway {
 }
 
 /// Every route behind its checks.
-pub fn router(gateway: Gateway, token: Token, allowed: origin::AllowList) -> Router {
+pub fn router(gateway: Gateway, guard: auth::Guard, allowed: origin::AllowList) -> Router {
     let (guarded, open, document) = routes_and_document();
     let document = Arc::new(document);
     let guarded = guarded
@@ -55,7 +55,7 @@ pub fn router(gateway: Gateway, token: Token, allowed: origin::AllowList) -> Rou
         .route("/openapi.json", get(move || openapi::serve(Arc::clone(&document))))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(Arc::new(token), auth::require_token));
+        .layer(from_fn_with_state(Arc::new(guard), auth::require_token));
     let open = open.with_state(gateway).method_not_allowed_fallback(method_not_allowed);
     guarded
         .merge(open)

@@ -257,3 +257,35 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     child.terminate();
     child.end().await;
 }
+
+#[tokio::test]
+async fn a_unit_is_named_only_where_systemd_started_it() {
+    let installed = Installed::new();
+    let notify = installed.path("notify.sock");
+    let notify = notify.to_str().unwrap();
+    for (variables, hint) in [
+        (&[][..], "start it (`sudo cordon-executor --config FILE`) and try again"),
+        (&[("CORDON_PARENT", "1")], "start it (`sudo cordon up`) and try again"),
+        (
+            &[("INVOCATION_ID", "0123"), ("NOTIFY_SOCKET", notify)],
+            "start it (`sudo systemctl start cordon-executor`) and try again",
+        ),
+    ] {
+        let manager = UnixDatagram::bind(notify).unwrap();
+        fs::set_permissions(notify, fs::Permissions::from_mode(0o666)).unwrap();
+        let mut command = installed.command("");
+        // Whoever waits for it to be ready is not always systemd.
+        let child =
+            Running(command.env("NOTIFY_SOCKET", notify).envs(variables.iter().copied()).spawn().unwrap());
+        let mut buffer = [0; 256];
+        timeout(SOON, manager.recv(&mut buffer)).await.unwrap().unwrap();
+        let mut client = UnixStream::connect(installed.path("gateway.sock")).await.unwrap();
+        client.write_all(&post(r#"{"command":"true"}"#, "")).await.unwrap();
+        let mut answer = String::new();
+        timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains(hint), "{hint}: {answer}");
+        child.terminate();
+        child.end().await;
+        fs::remove_file(notify).unwrap();
+    }
+}

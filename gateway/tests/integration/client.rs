@@ -168,6 +168,11 @@ impl Answer {
         error["message"].as_str().unwrap().to_owned()
     }
 
+    /// What a failure says to do.
+    pub(crate) fn hint(&self) -> String {
+        self.json()["error"]["hint"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The server-sent events, name and data.
     pub(crate) fn events(&self) -> Vec<(String, Value)> {
         let blocks = self.text().split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':'));

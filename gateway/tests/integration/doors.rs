@@ -8,7 +8,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn without_the_token_everything_but_healthz_is_401() {
-    let gateway = gateway("");
+    let gateway = gateway("token_file = \"/run/there/token\"");
     let wrong = "x".repeat(TOKEN.len());
     for path in ["/openapi.json", "/v1/exec", "/no/such/path", "/healthz/", "/healthz/../openapi.json"] {
         for header in [
@@ -23,6 +23,7 @@ async fn without_the_token_everything_but_healthz_is_401() {
             let message = answer.failed(401, "unauthorized");
             assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
             assert!(!message.contains(TOKEN));
+            assert!(answer.hint().ends_with("the token is in /run/there/token"), "{}", answer.hint());
         }
     }
     let body = r#"{"command":"x"}"#;

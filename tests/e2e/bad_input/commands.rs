@@ -126,7 +126,7 @@ fn limits_that_are_zero_negative_or_absurd_are_refused_with_limit_value_and_ceil
     }
     for (option, field, values) in [
         ("--memory", "memory", &["900G", "-5", "0", "1T", "", "1.5G", "99999999999999999999"][..]),
-        ("--timeout", "", &["0s", "2h", "60", "-1s", "forever"]),
+        ("--timeout", "timeout", &["0s", "2h", "60", "-1s", "forever"]),
         ("--pids", "pids", &["0", "5000", "-1", "many"]),
         ("--output", "output", &["17G", "-1"]),
         ("--capture", "capture", &["9M", "-1"]),
@@ -142,6 +142,46 @@ fn limits_that_are_zero_negative_or_absurd_are_refused_with_limit_value_and_ceil
     assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{ran:?}");
     let ran = shared().run(&["--memory", "900G", "--", "true"]);
     assert_says(&ran.stderr, &["memory", "900G", "2G"]);
+}
+
+#[test]
+fn each_door_names_its_own_field() {
+    // The option, the body's field, a value that is too much in either, and as the answer shows it.
+    for (option, field, (said, sent), (shown, number)) in [
+        ("--timeout", "timeout_ms", ("2h", 7_200_000_u64), ("2h", "7200000 (2h)")),
+        ("--memory", "memory_bytes", ("3G", 3 << 30), ("3G", "3221225472 (3G)")),
+        ("--pids", "pids", ("5000", 5000), ("5000", "5000")),
+        ("--output", "output_bytes", ("17G", 17 << 30), ("17G", "18253611008 (17G)")),
+        ("--capture", "capture_bytes", ("9M", 9 << 20), ("9M", "9437184 (9M)")),
+    ] {
+        let ran = shared().run(&[option, said, "--", "true"]);
+        assert_says(&ran.stderr, &[&format!("{option}: {shown} is above the ceiling")]);
+        let (code, message) = shared().post(&json!({"argv": ["true"], field: sent})).error(400);
+        assert_eq!(code, "limit_refused");
+        assert!(message.starts_with(&format!("{field}: {number} is above the ceiling")), "{message}");
+    }
+    for (arguments, says) in [
+        (&["-c", ""][..], "): -c: is empty"),
+        (&["--", ""], "): CMD: is empty"),
+        (&["--cwd", "work", "--", "true"], "): --cwd: `work` is not"),
+        (&["--env", "A=1", "--env", "A=2", "--", "true"], "): --env: `A` is given twice"),
+        (&["--profile", "none", "--", "true"], "): --profile: there is no profile `none`"),
+    ] {
+        assert_says(&shared().run(arguments).stderr, &[says]);
+    }
+}
+
+#[test]
+fn what_ended_a_command_can_be_raised_at_the_door_it_came_by() {
+    let remedy = |body| shared().post(&body).json()["hint"]["remedy"].as_str().unwrap().to_owned();
+    for (body, says) in [
+        (json!({"argv": ["sleep", "60"], "timeout_ms": 100}), "timeout_ms, up to 3600000 (1h)"),
+        (json!({"argv": ["yes"], "output_bytes": 100}), "output_bytes, up to 17179869184 (16G)"),
+    ] {
+        assert_eq!(remedy(body), format!("raise it with {says}"));
+    }
+    let ran = shared().run(&["--timeout", "100ms", "--", "sleep", "60"]);
+    assert_says(&ran.stderr, &["raise it with --timeout, up to 1h"]);
 }
 
 #[test]

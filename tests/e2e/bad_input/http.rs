@@ -24,7 +24,7 @@ fn what_a_body_may_not_say_is_refused() {
         (json!({"command": "true", "memory_bytes": -1}), &["memory_bytes"]),
         (json!({"command": "true", "memory_bytes": 1.5}), &["memory_bytes"]),
         (json!({"command": "true", "timeout_ms": "1s"}), &["timeout_ms"]),
-        (json!({"command": "true", "timeout_ms": 0}), &["wall"]),
+        (json!({"command": "true", "timeout_ms": 0}), &["timeout_ms"]),
         (json!({"command": "true", "pids": 0}), &["pids"]),
         (json!({"command": "true", "memory_bytes": 0}), &["memory"]),
         (json!({"command": "true", "memory_bytes": u64::MAX}), &["memory", "2G"]),

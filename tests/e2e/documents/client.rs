@@ -39,6 +39,10 @@ fn comparable(mut report: Value) -> Value {
         };
         report[name] = kind.into();
     }
+    // In the words of each door.
+    if let Some(remedy) = report["hint"].get_mut("remedy") {
+        *remedy = remedy.is_string().into();
+    }
     report
 }
 

@@ -4,6 +4,7 @@
 
 mod architecture;
 mod client;
+mod defaults;
 mod protocol;
 mod readme;
 

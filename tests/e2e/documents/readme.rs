@@ -3,7 +3,7 @@
 use super::{read, repository, table_after};
 use crate::harness::{Executor, build::programs, process, shared};
 use cordon_protocol::client::blocking;
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 const PAGE: &str = "README.md";
 
@@ -19,6 +19,46 @@ fn the_limits_are_those_of_the_default_profile() {
     assert_eq!(found, expected);
     let says = format!("{} commands at once", default.concurrency);
     assert!(read(PAGE).contains(&says), "README.md does not say: {says}");
+}
+
+/// The names in code in a cell.
+fn named(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_fields_of_http_are_those_that_the_gateway_takes() {
+    let document: serde_json::Value =
+        serde_json::from_str(&read("gateway/tests/golden/openapi.json")).unwrap();
+    let fields = &document["components"]["schemas"]["ExecRequest"]["properties"];
+    let known: BTreeSet<_> = fields.as_object().unwrap().keys().cloned().collect();
+    let listed: BTreeSet<_> =
+        table_after(PAGE, "| field | value |").iter().flat_map(|row| named(&row[0])).collect();
+    assert_eq!(listed, known);
+    let of_limits: BTreeSet<_> =
+        table_after(PAGE, "## Limits").iter().flat_map(|row| named(&row[5])).collect();
+    assert!(of_limits.len() == 5 && of_limits.is_subset(&known), "{of_limits:?}");
+}
+
+#[test]
+fn every_subcommand_and_every_option_of_a_limit_is_there() {
+    let help = |arguments: &[&str]| {
+        let mut command = Command::new(&programs().cordon);
+        command.args(arguments).arg("--help");
+        process::run(command, &[]).text()
+    };
+    let text = help(&[]);
+    let list = text.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list.lines().filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
+    let known: BTreeSet<_> = names.filter_map(|l| l.split(' ').next()).filter(|n| *n != "help").collect();
+    let rows = table_after(PAGE, "| subcommand |");
+    let cells: Vec<_> = rows.iter().flat_map(|row| named(&row[0])).collect();
+    let listed: BTreeSet<_> = cells.iter().filter_map(|name| name.split(' ').next()).collect();
+    assert_eq!(listed, known);
+    let run = help(&["run"]);
+    for option in table_after(PAGE, "## Limits").iter().flat_map(|row| named(&row[4])) {
+        assert!(run.contains(&format!("{option} <")), "{option}: {run}");
+    }
 }
 
 /// Whether a line is as expected, where `…` stands for anything.

@@ -4,7 +4,7 @@ use cordon_protocol::{Bytes, EndedBy, ExitReport};
 
 /// What ended the command and what to do about it; none for a plain exit or signal.
 pub(super) fn of_report(report: &ExitReport) -> Option<String> {
-    let (cause, remedy) = match report.ended_by {
+    let (cause, otherwise) = match report.ended_by {
         EndedBy::Exit | EndedBy::Signal => return None,
         EndedBy::WallTimeout => (
             format!("ended by wall_timeout after {:.0} ms", report.wall_ms),
@@ -33,8 +33,10 @@ pub(super) fn of_report(report: &ExitReport) -> Option<String> {
         }
         EndedBy::LaunchFailed => launch_failed(report),
     };
-    let hint = report.hint.as_ref().map(|h| format!("{}: {}; {}", h.layer, h.what, h.remedy));
-    Some(format!("{cause}; {}", hint.unwrap_or(remedy)))
+    Some(match &report.hint {
+        Some(hint) => format!("{cause}: {}; {}", hint.what, hint.remedy),
+        None => format!("{cause}; {otherwise}"),
+    })
 }
 
 fn launch_failed(report: &ExitReport) -> (String, String) {
@@ -95,6 +97,6 @@ mod tests {
         let hint = Hint { layer: "exec".into(), what: "/x: no such file".into(), remedy: "name one".into() };
         report.hint = Some(hint);
         let text = of_report(&report).unwrap();
-        assert_eq!(text, "launch failed at step exec; exec: /x: no such file; name one");
+        assert_eq!(text, "launch failed at step exec: /x: no such file; name one");
     }
 }

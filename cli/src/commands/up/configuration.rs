@@ -1,9 +1,13 @@
-//! What the daemons are told: their configuration files in DIR/state.
+//! What the daemons are told: their configuration files in DIR/state, written anew at each start. The profiles in
+//! the executor's are those of DIR/profiles.toml, which is a person's own and only read.
 
 use super::directory::{Directory, write_root_file};
-use crate::failure::Failure;
+use crate::{commands::config, failure::Failure, sibling};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 /// Keys of `executor.toml`.
 #[derive(Serialize)]
@@ -37,15 +41,44 @@ pub(super) fn write(directory: &Directory, port: u16) -> Result<(), Failure> {
         executor: directory.executor_socket(),
         token_file: directory.token_file(),
     };
-    write_root_file(&directory.executor_configuration(), &text(&executor)?, 0o644)?;
+    let file = directory.profiles_file();
+    let executor = format!("{}\n{}", text(&executor)?, profiles(&file)?);
+    write_root_file(&directory.executor_configuration(), &executor, 0o644)?;
     write_root_file(&directory.gateway_configuration(), &text(&gateway)?, 0o644)
+}
+
+/// The text of the person's file, once the executor has said that it would take it; none where there is no file.
+fn profiles(file: &Path) -> Result<String, Failure> {
+    let reading =
+        |cause: String, next: &str| Failure::new(format!("reading {}", file.display()), cause, next);
+    match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(reading(error.to_string(), "see whether root can read it")),
+        Ok(_) => {}
+    }
+    // Whose it is, and every key and value with its line.
+    let program = "cordon-executor";
+    config::check(program, &sibling::path(program)?, file)?;
+    let text =
+        fs::read_to_string(file).map_err(|e| reading(e.to_string(), "see whether root can read it"))?;
+    let keys: toml::Table = text.parse().map_err(|e| reading(format!("{e}"), "write it as TOML"))?;
+    match keys.keys().find(|key| *key != "profiles") {
+        Some(key) => {
+            let next = "take the key out, or start cordon-executor yourself with a whole configuration";
+            Err(reading(
+                format!("`{key}` is not for this file, which has [profiles.NAME] tables alone"),
+                next,
+            ))
+        }
+        None => Ok(text),
+    }
 }
 
 fn text(keys: &impl Serialize) -> Result<String, Failure> {
     let text = toml::to_string(keys);
     let text =
         text.map_err(|e| Failure::new("writing the configuration", e, "choose a plain path for --dir"))?;
-    Ok(format!("# Written anew by each `cordon up`.\n{text}"))
+    Ok(format!("# Written anew by each `cordon up`; profiles go into DIR/profiles.toml.\n{text}"))
 }
 
 #[cfg(test)]

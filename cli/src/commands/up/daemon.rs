@@ -2,6 +2,7 @@
 
 use super::{directory::Directory, events::Events, listeners::Listeners, readiness};
 use crate::{failure::Failure, output, sibling};
+use cordon_protocol::supervision::PARENT_VARIABLE;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -84,7 +85,7 @@ impl Daemon {
             command.args(["--user", user]);
         }
         command.env_clear().envs(environment()).env("NOTIFY_SOCKET", notify);
-        command.env("CORDON_PARENT", std::process::id().to_string());
+        command.env(PARENT_VARIABLE, std::process::id().to_string());
         if let Some(listeners) = plan.listeners {
             command.arg("--listeners");
             command.stdin(OwnedFd::from(listeners.http)).stdout(OwnedFd::from(listeners.local));

@@ -1,10 +1,11 @@
-//! DIR: everything that `cordon up` writes.
+//! DIR: everything that `cordon up` writes, and the one file that it reads.
 //!
 //! ```text
 //! DIR/                  root, 0755
 //!   executor.sock       made by the executor
 //!   gateway.sock        0660 root:cordon
 //!   token               0640 root:cordon, kept from run to run
+//!   profiles.toml       a person's, of root: profiles for the executor; never written, never removed
 //!   state/              root, 0755
 //!     cordon-up.lock    held while it runs; says that state/ is ours
 //!     made-*            what we made outside state/, for --undo
@@ -17,6 +18,7 @@ use super::{
     trust::{check_above, check_trust},
 };
 use crate::failure::Failure;
+use cordon_protocol::supervision::Supervision;
 use nix::{
     fcntl::OFlag,
     unistd::{Group, User, chown},
@@ -128,6 +130,11 @@ impl Directory {
         self.path.join("state/executor.toml")
     }
 
+    /// A person's own profiles, where there are any.
+    pub(super) fn profiles_file(&self) -> PathBuf {
+        self.path.join("profiles.toml")
+    }
+
     /// The gateway's configuration.
     pub(super) fn gateway_configuration(&self) -> PathBuf {
         self.path.join("state/gateway.toml")
@@ -163,7 +170,11 @@ impl Directory {
         for path in [self.executor_socket(), self.gateway_socket()] {
             if UnixStream::connect(&path).is_ok() {
                 let cause = format!("somebody already listens at {}", path.display());
-                let next = "stop it (systemctl stop cordon-executor cordon-gateway), or use another --dir";
+                let stop = match Supervision::of_this_host() {
+                    Supervision::Systemd => "systemctl stop cordon-executor cordon-gateway",
+                    _ => "`ss -xlp` names its process",
+                };
+                let next = format!("stop it ({stop}), or use another --dir");
                 return Err(Failure::new("preparing DIR", cause, next));
             }
         }

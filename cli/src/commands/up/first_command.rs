@@ -54,10 +54,14 @@ pub(super) fn is_good(report: &ExitReport) -> bool {
 pub(super) fn invitation(directory: &Directory, port: u16) -> String {
     let token = quoted(&directory.token_file().to_string_lossy());
     let socket = quoted(&directory.executor_socket().to_string_lossy());
+    // The program may not be in PATH.
+    let program =
+        std::env::current_exe().map_or_else(|_| "cordon".into(), |path| path.to_string_lossy().into_owned());
+    let program = quoted(&program);
     format!(
-        "\nTry next, while it serves:\n  curl -sS -H \"Authorization: Bearer $(cat {token})\" \
+        "\nTry next while it serves, as root or in the group cordon:\n  curl -sS -H \"Authorization: Bearer $(cat {token})\" \
          -H 'Content-Type: application/json' -d '{{\"command\":\"id\"}}' http://127.0.0.1:{port}/v1/exec\n  \
-         cordon run --socket {socket} -- id\n"
+         {program} run --socket {socket} -- id\n"
     )
 }
 

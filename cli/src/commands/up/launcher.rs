@@ -11,6 +11,7 @@
 
 use crate::failure::Failure;
 use caps::CapSet;
+use cordon_protocol::supervision::PARENT_VARIABLE;
 use nix::{
     sys::{
         prctl::set_pdeathsig,
@@ -129,7 +130,7 @@ fn become_user(name: &str) -> io::Result<()> {
 
 fn end_with_parent() -> io::Result<()> {
     set_pdeathsig(Signal::SIGTERM)?;
-    let parent = env::var("CORDON_PARENT").ok().and_then(|pid| pid.parse::<i32>().ok());
+    let parent = env::var(PARENT_VARIABLE).ok().and_then(|pid| pid.parse::<i32>().ok());
     // It may have ended before we asked.
     if parent == Some(getppid().as_raw()) { Ok(()) } else { Err(io::Error::other("it has ended already")) }
 }

@@ -13,9 +13,8 @@ mod scope;
 mod trust;
 mod undo;
 
-use super::CLIENT;
 use crate::{exit_status, failure::Failure, output, signals::keep_children};
-use cordon_protocol::{Health, client::blocking, limits};
+use cordon_protocol::limits;
 use daemon::{Daemon, Plan};
 use directory::Directory;
 use events::{Event, Events};
@@ -24,7 +23,7 @@ use nix::sys::{
     stat::{Mode, umask},
 };
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -41,7 +40,7 @@ Examples:
   sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token, audit.jsonl and state/. The host need not offer every layer; what is lesser is said.";
+the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
 #[derive(Debug, clap::Args)]
@@ -83,7 +82,7 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
     let served = serve(args, &directory, &events, &mut daemons);
     let stopped = stop(daemons, &events);
     directory.remove_sockets();
-    served.and_then(|status| stopped.map(|()| status))
+    served.and_then(|status| stopped.map(|forced| forced.unwrap_or(status)))
 }
 
 fn serve(
@@ -122,12 +121,16 @@ fn serve(
         return Ok(if good { exit_status::SUCCESS } else { exit_status::FAILURE });
     }
     output::print("Serving until Ctrl-C.\n")?;
-    let socket = directory.executor_socket();
-    // Not on this thread, which watches the daemons and must not wait for one of them.
-    events.feed("layers", move |_| warn_of_lesser_layers(&socket))?;
     loop {
         match events.next(None) {
-            Some(Event::Signal(_)) | None => return Ok(exit_status::SUCCESS),
+            Some(Event::Signal(signal)) => {
+                let grace = limits::SHUTDOWN_GRACE.as_secs();
+                output::complain(&format!(
+                    "cordon: stopping ({signal}); commands have {grace} s to end, a second signal ends them at once"
+                ));
+                return Ok(exit_status::SUCCESS);
+            }
+            None => return Ok(exit_status::SUCCESS),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
             _ => {}
         }
@@ -156,29 +159,24 @@ fn await_ready(
     }
 }
 
-fn warn_of_lesser_layers(socket: &Path) {
-    // The answer is a courtesy; every report says in `enforced` what held.
-    let Ok(layers) = blocking::doctor(socket, CLIENT) else { return };
-    for layer in layers.iter().filter(|l| l.health != Health::Ok) {
-        let state = if layer.health == Health::Lesser { "lesser" } else { "missing" };
-        let remedy = layer.remedy.as_deref().unwrap_or("see `cordon doctor`");
-        let line = format!("cordon: warning: layer {} is {state}: {}; {remedy}", layer.layer, layer.detail);
-        output::complain(&output::visible(&line));
-    }
-}
-
 /// Ends the daemons in the reverse order of their start, so that the gateway takes nothing more that the
-/// executor would have to refuse.
-fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<(), Failure> {
+/// executor would have to refuse. The exit status where a second signal told us not to wait for them.
+fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<Option<u8>, Failure> {
     let deadline = Instant::now() + STOP_TIMEOUT;
-    let mut killed = Vec::new();
+    let (mut killed, mut impatient) = (Vec::new(), None);
     while let Some(mut daemon) = daemons.pop() {
+        if impatient.is_some() && daemon.ended().is_none() {
+            killed.push(daemon.name());
+            daemon.kill();
+        }
         daemon.signal(Signal::SIGTERM);
         while daemon.ended().is_none() {
             match events.next(Some(deadline)) {
                 Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_)) => {}
-                // A second signal, or no time left.
-                Some(Event::Signal(_)) | None => {
+                told => {
+                    if let Some(Event::Signal(signal)) = told {
+                        impatient = Some(signal);
+                    }
                     killed.push(daemon.name());
                     daemon.kill();
                 }
@@ -186,9 +184,15 @@ fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<(), Failure> {
         }
         daemon.finish_log();
     }
-    if killed.is_empty() {
-        return Ok(());
+    let names = killed.join(" and ");
+    if let Some(signal) = impatient {
+        output::complain(&format!(
+            "cordon: told a second time ({signal}): killed {names}, and with it every command that still ran"
+        ));
+        return Ok(Some(exit_status::of_signal(signal)));
     }
-    let what = format!("stopping {}", killed.join(" and "));
-    Err(Failure::new(what, "it did not end in time and was killed", "look at its log above"))
+    if killed.is_empty() {
+        return Ok(None);
+    }
+    Err(Failure::new(format!("stopping {names}"), "not ended in time, so killed", "look at the log above"))
 }

@@ -2,10 +2,10 @@
 //! itself anew in such a scope (systemd.resource-control(5), `Delegate=`).
 
 use crate::output;
+use cordon_protocol::supervision::has_systemd;
 use std::{
     env, fs,
     os::unix::process::CommandExt,
-    path::Path,
     process::{Command, Stdio},
 };
 
@@ -15,7 +15,7 @@ const SYSTEMD_RUN: [&str; 5] = ["--scope", "--quiet", "-p", "Delegate=yes", "--"
 
 /// Comes back in a delegated cgroup, or with a warning where that cannot be had.
 pub(super) fn enter_delegated() {
-    if !Path::new("/run/systemd/system").is_dir() || env::var_os(MARK).is_some() || is_delegated() {
+    if !has_systemd() || env::var_os(MARK).is_some() || is_delegated() {
         return;
     }
     // Once we have become systemd-run there is no way back, so its way is tried first.

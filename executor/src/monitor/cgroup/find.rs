@@ -1,6 +1,7 @@
 //! Where in cgroup v2 the executor is, and which part of it is its own.
 
 use crate::sys::host::is_marked;
+use cordon_protocol::supervision::has_systemd;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -45,7 +46,7 @@ fn is_delegated(directory: &Path) -> bool {
 /// container's view on a host without systemd. The real root is the host's.
 pub(super) fn is_ours(directory: &Path) -> bool {
     let real_root = !directory.join("cgroup.type").exists();
-    !real_root && (is_delegated(directory) || !Path::new("/run/systemd/system").exists())
+    !real_root && (is_delegated(directory) || !has_systemd())
 }
 
 #[cfg(test)]

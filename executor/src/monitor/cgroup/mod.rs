@@ -4,6 +4,7 @@
 
 mod find;
 mod leaf;
+mod remedy;
 
 pub use leaf::{Leaf, LeafLimits, Usage};
 
@@ -68,10 +69,7 @@ impl Cgroups {
         let held = match made {
             Ok(claim) => Arc::new(claim),
             Err(fault) => {
-                let remedy = Some(
-                    "let the executor write to its cgroup (systemd: Delegate=yes), kernel 5.14 or newer",
-                );
-                return none(format!("{}: {}", fault.detail, fault.errno), remedy);
+                return none(format!("{}: {}", fault.detail, fault.errno), Some(remedy::delegate()));
             }
         };
         let limited = enabled.and_then(|()| write(&directory.join("cgroup.subtree_control"), &switch_on()));
@@ -88,10 +86,7 @@ impl Cgroups {
                 detail: format!("limits are sampled in {}: {}", directory.display(), fault.detail),
                 directory: Some(directory),
                 _claim: Some(held),
-                remedy: Some(
-                    "give the executor a delegated cgroup v2 with memory, pids and cpu (systemd: Delegate=yes; \
-                     boot with systemd.unified_cgroup_hierarchy=1)",
-                ),
+                remedy: Some(remedy::delegate()),
             },
         }
     }

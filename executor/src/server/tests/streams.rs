@@ -133,7 +133,7 @@ fn beyond_the_output_limit_the_monitor_is_told_once_and_the_rest_is_counted() {
         if !stream {
             assert_eq!((report.stdout.as_deref(), report.stderr.as_deref()), (Some("012345"), Some("6789")));
         }
-        assert!(report.hint.unwrap().remedy.contains("--output"));
+        assert!(report.hint.unwrap().remedy.contains("output_bytes"));
         client.close(&monitor);
         monitor.hear_nothing();
     }

@@ -1,0 +1,138 @@
+//! What the daemons' configuration files have in common: the commented file of all keys, and where a key stands.
+
+use std::fmt::Display;
+use toml::de::{DeTable, DeValue};
+
+/// Width of the comments, characters.
+const WIDTH: usize = 100;
+
+/// A configuration file that shows every key with its default, commented out: as it is, it changes nothing. The
+/// headings of its tables are in force, so that one key can be uncommented alone.
+#[derive(Debug)]
+pub struct Document(String);
+
+impl Document {
+    /// A file that begins with these paragraphs.
+    pub fn new(paragraphs: &[&str]) -> Self {
+        let mut document = Self(String::new());
+        for (number, paragraph) in paragraphs.iter().enumerate() {
+            if number > 0 {
+                document.0.push_str("#\n");
+            }
+            document.comment(paragraph);
+        }
+        document
+    }
+
+    /// Begins a table.
+    pub fn table(&mut self, about: &str, name: &str) {
+        self.0.push('\n');
+        self.comment(about);
+        self.0.push_str(&format!("[{name}]\n"));
+    }
+
+    /// Adds a key: what it means, and its default as TOML writes it ([`text`], [`list`], a number).
+    pub fn key(&mut self, about: &str, name: &str, value: impl Display) {
+        self.0.push('\n');
+        self.comment(about);
+        self.0.push_str(&format!("#{name} = {value}\n"));
+    }
+
+    /// The file.
+    pub fn finish(self) -> String {
+        self.0
+    }
+
+    fn comment(&mut self, text: &str) {
+        let mut line = String::from("#");
+        for word in text.split_whitespace() {
+            if line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.0.push_str(&line);
+                self.0.push('\n');
+                line = String::from("#");
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        self.0.push_str(&line);
+        self.0.push('\n');
+    }
+}
+
+/// A text as TOML writes it.
+pub fn text(value: impl Display) -> String {
+    toml::Value::String(value.to_string()).to_string()
+}
+
+/// A list of texts as TOML writes it.
+pub fn list(values: impl IntoIterator<Item = impl Display>) -> String {
+    let values: Vec<_> = values.into_iter().map(text).collect();
+    format!("[{}]", values.join(", "))
+}
+
+/// The file with every key in force that a [`Document`] shows commented out.
+pub fn uncommented(document: &str) -> String {
+    let lines = document.lines().map(|line| {
+        let bare = line.strip_prefix('#').filter(|rest| !rest.is_empty() && !rest.starts_with(' '));
+        bare.unwrap_or(line)
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The line in which a key stands, from 1, or the innermost table around it that is there; `key` is the way to it
+/// from the top, as `profiles`, `build`, `shell`.
+pub fn line_of(file: &str, key: &[&str]) -> Option<usize> {
+    let parsed = DeTable::parse(file).ok()?;
+    let (mut table, mut at) = (parsed.get_ref(), None);
+    for part in key {
+        let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == part) else { break };
+        at = Some(name.span().start);
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
+    }
+    Some(file.get(..at?)?.matches('\n').count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> String {
+        let mut document = Document::new(&["First.", "Second."]);
+        document.key("A number.", "number", 5);
+        document.table("Some words.", "table");
+        document.key(&"word ".repeat(30), "path", text("/a \"b\""));
+        document.key("", "list", list(["x", "y"]));
+        document.finish()
+    }
+
+    #[test]
+    fn as_it_is_a_document_says_nothing_and_uncommented_all() {
+        let as_it_is: toml::Table = document().parse().unwrap();
+        assert!(as_it_is["table"].as_table().is_some_and(toml::Table::is_empty) && as_it_is.len() == 1);
+        let table: toml::Table = uncommented(&document()).parse().unwrap();
+        assert_eq!(table["number"].as_integer(), Some(5));
+        assert_eq!(table["table"]["path"].as_str(), Some("/a \"b\""));
+        assert_eq!(table["table"]["list"].as_array().map(Vec::len), Some(2));
+        assert!(document().lines().all(|line| line.len() <= WIDTH));
+        assert!(document().starts_with("# First.\n#\n# Second.\n\n# A number.\n#number = 5\n\n"));
+    }
+
+    #[test]
+    fn a_key_is_found_wherever_it_may_be_written() {
+        let file = "a = 1\n[users]\ncommand = 'x'\n[profiles.p]\nlimits.wall = { default = '1s' }\n\
+                    [profiles.q.limits]\nwall = { default = '1s' }\n";
+        for (key, line) in [
+            (&["a"][..], Some(1)),
+            (&["users", "command"], Some(3)),
+            (&["users", "server"], Some(2)),
+            (&["profiles", "p", "limits", "wall"], Some(5)),
+            (&["profiles", "q", "limits", "wall"], Some(7)),
+            (&["b"], None),
+            (&["a", "b"], Some(1)),
+        ] {
+            assert_eq!(line_of(file, key), line, "{key:?}");
+        }
+        assert_eq!(line_of("a = ", &["a"]), None);
+    }
+}
