@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Version of the protocol; a peer of another version is refused by name.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Largest payload of a frame a client may send: a whole argument list (2 MiB), files, and some room, bytes.
 pub const REQUEST_FRAME_MAX: usize = 16 << 20;

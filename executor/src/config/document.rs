@@ -71,6 +71,12 @@ fn top(document: &mut Document, raw: &RawConfig) {
         "home",
         path(&default_home(&raw.users.command)),
     );
+    document.key(
+        "What commands in named workspaces must leave free on the disk that holds state_dir: with less no such \
+         command starts, and those that run are ended (`disk_limit`). A size.",
+        "free_space_min",
+        text(raw.free_space_min),
+    );
 }
 
 fn users(document: &mut Document, raw: &RawConfig) {
@@ -186,10 +192,20 @@ fn profile_limits(document: &mut Document, default: &Profile) {
             "workspace",
             default.workspace,
         ),
+        (
+            "Size of a named workspace, which stays; a command that makes it larger is ended. A size.",
+            "named_workspace",
+            default.named_workspace,
+        ),
         ("Size of /tmp, and of /dev/shm. A size.", "tmp", default.tmp),
     ] {
         document.key(about, name, text(Bytes(value)));
     }
+    document.key(
+        "Files and directories in a named workspace. A whole number.",
+        "named_workspace_files",
+        default.named_workspace_files,
+    );
 }
 
 fn value_of(field: LimitField, value: u64) -> String {

@@ -181,9 +181,9 @@ mod tests {
     fn few_open_files_mean_few_connections_and_too_few_none() {
         let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total, c.commands));
         assert_eq!(caps(u64::MAX), Some((512, 2048, 2048)));
-        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048, 585)));
-        assert_eq!(caps(1024), Some((120, 240, 68)));
-        assert_eq!(caps(320), Some((32, 64, 18)));
+        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048, 341)));
+        assert_eq!(caps(1024), Some((120, 240, 40)));
+        assert_eq!(caps(320), Some((32, 64, 10)));
         assert_eq!(caps(319), None);
         assert_eq!(caps(0), None);
     }

@@ -126,7 +126,6 @@ impl ExecRequest {
         let stdin = self.stdin.map(StdinField::into_bytes).transpose()?;
         let request = RunRequest {
             profile: self.profile,
-            action,
             cwd: self.cwd,
             env: self.env.unwrap_or_default().0.into_iter().collect(),
             stdin: stdin.is_some(),
@@ -139,6 +138,7 @@ impl ExecRequest {
                 capture_bytes: self.capture_bytes,
                 ..LimitRequest::default()
             },
+            ..RunRequest::new(action)
         };
         check_size(&request)?;
         Ok((request, stdin))
@@ -164,6 +164,7 @@ fn check_size(request: &RunRequest) -> Result<(), ApiError> {
     let action = match &request.action {
         Action::Line(line) => cost(line),
         Action::Argv(argv) => argv.iter().map(|argument| cost(argument)).sum(),
+        Action::Write { .. } | Action::Read { .. } | Action::Measure | Action::Nothing => 0,
     };
     let env: usize = request.env.iter().map(|(name, value)| cost(name) + cost(value)).sum();
     let rest = request.cwd.iter().chain(&request.profile).map(String::len).sum::<usize>();

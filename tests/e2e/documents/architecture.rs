@@ -3,7 +3,8 @@
 use super::{assert_generated, cells, read, repository, table_after};
 use crate::harness::{build::programs, process};
 use cordon_executor::monitor::link::{
-    AskedLimits, ConnectionRefusal, LaunchRefusal, Message, Outcome, OutcomeEnforced, ToMonitor, ToServer,
+    AskedLimits, ConnectionRefusal, Deletion, LaunchRefusal, Message, Outcome, OutcomeEnforced, ToMonitor,
+    ToServer,
 };
 use cordon_protocol::{CgroupMode, EndedBy, NetworkMode};
 use std::{
@@ -108,7 +109,10 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
     let launch = ToMonitor::Launch {
         connection: 1,
         profile: "p".into(),
+        workspace: String::new(),
         stdin: false,
+        files: false,
+        collect: false,
         limits: AskedLimits::default(),
     };
     let all = [
@@ -119,6 +123,9 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::Drained(1),
         ToMonitor::Closed(1),
         ToMonitor::Pong,
+        ToMonitor::Collect(1),
+        ToMonitor::ListWorkspaces(1),
+        ToMonitor::DeleteWorkspace { connection: 1, name: String::new() },
     ];
     // A message without a line here does not compile.
     let name = |message: &ToMonitor| match message {
@@ -129,6 +136,9 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::Drained(_) => "Drained",
         ToMonitor::Closed(_) => "Closed",
         ToMonitor::Pong => "Pong",
+        ToMonitor::Collect(_) => "Collect",
+        ToMonitor::ListWorkspaces(_) => "ListWorkspaces",
+        ToMonitor::DeleteWorkspace { .. } => "DeleteWorkspace",
     };
     let rows = table_after(PAGE, "Server to monitor");
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
@@ -179,6 +189,9 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Drain,
         ToServer::Ping,
         ToServer::TurnedAway(ConnectionRefusal::Nobody),
+        ToServer::Collecting(1),
+        ToServer::Workspaces(1),
+        ToServer::WorkspaceDeleted { connection: 1, deletion: Deletion::Done },
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -190,6 +203,9 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Drain => "Drain",
         ToServer::Ping => "Ping",
         ToServer::TurnedAway(_) => "TurnedAway",
+        ToServer::Collecting(_) => "Collecting",
+        ToServer::Workspaces(_) => "Workspaces",
+        ToServer::WorkspaceDeleted { .. } => "WorkspaceDeleted",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

@@ -80,16 +80,9 @@ fn requests() -> Vec<Request> {
         stdin: true,
         stream: true,
         limits,
+        ..RunRequest::new(Action::Nothing)
     };
-    let least = RunRequest {
-        profile: None,
-        action: Action::Line("a | b".into()),
-        cwd: None,
-        env: vec![],
-        stdin: false,
-        stream: false,
-        limits: LimitRequest::default(),
-    };
+    let least = RunRequest::new(Action::Line("a | b".into()));
     vec![
         Request::Hello(Hello { version: 1, client: "x".into() }),
         Request::Run(Box::new(full)),
@@ -278,7 +271,7 @@ fn the_exchange_of_the_page_is_a_real_one() {
         env: vec![],
         stdin: false,
         stream: true,
-        limits: LimitRequest::default(),
+        ..RunRequest::new(Action::Nothing)
     };
     let sent = [hello, Request::Run(Box::new(run))];
     let bytes: Vec<u8> =

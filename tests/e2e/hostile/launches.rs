@@ -139,12 +139,7 @@ fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
 fn no_descriptor_and_too_many_are_refused() {
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
-    let launch = ToMonitor::Launch {
-        connection,
-        profile: "default".into(),
-        stdin: false,
-        limits: AskedLimits::default(),
-    };
+    let launch = launch_message(connection, "default", AskedLimits::default());
     let request = shell("true");
     for count in [0, 2, scm::DESCRIPTORS_MAX, 64] {
         hostile.send(&launch, &vec![request.as_fd(); count]);

@@ -16,7 +16,7 @@ use crate::harness::{
 };
 use cordon_executor::{
     monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
-    sealed::SealedRequest,
+    sealed::{SealedRequest, Work},
     sys::{memfd, scm},
 };
 use cordon_protocol::EndedBy;
@@ -150,8 +150,7 @@ impl Hostile {
     }
 
     fn launch(&self, connection: u64, profile: &str, asked: AskedLimits, request: BorrowedFd<'_>) {
-        let profile = profile.to_owned();
-        self.send(&ToMonitor::Launch { connection, profile, stdin: false, limits: asked }, &[request]);
+        self.send(&launch_message(connection, profile, asked), &[request]);
     }
 
     fn refusal(&self, of: u64) -> LaunchRefusal {
@@ -197,8 +196,19 @@ impl Hostile {
     }
 }
 
+/// What asks for a launch with nothing special about it.
+fn launch_message(connection: u64, profile: &str, limits: AskedLimits) -> ToMonitor {
+    let (profile, workspace) = (profile.to_owned(), String::new());
+    ToMonitor::Launch { connection, profile, workspace, stdin: false, files: false, collect: false, limits }
+}
+
 /// A sealed request for a shell line.
 fn shell(script: &str) -> OwnedFd {
     let argv = ["/bin/bash", "-c", script].map(str::to_owned).to_vec();
-    memfd::sealed(&SealedRequest { argv, env: Vec::new(), cwd: None }.encode().unwrap()).unwrap()
+    sealed(Work::Program(argv))
+}
+
+/// A sealed request for this work.
+fn sealed(work: Work) -> OwnedFd {
+    memfd::sealed(&SealedRequest { work, env: Vec::new(), cwd: None }.encode().unwrap()).unwrap()
 }

@@ -4,7 +4,7 @@
 //! and writes `bench.json` into the target directory. It judges nothing: times are for people to compare.
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 
-use cordon_protocol::{Action, Event, ExitReport, LimitRequest, RunRequest, client::blocking};
+use cordon_protocol::{Action, Event, ExitReport, RunRequest, client::blocking};
 use cordon_tests::{
     measure::{Case, Failure, interleave, json, table},
     nop,
@@ -88,15 +88,7 @@ fn check(report: &ExitReport) -> Result<(), Failure> {
 }
 
 fn through_socket(socket: &Path) -> Result<(), Failure> {
-    let request = RunRequest {
-        profile: None,
-        action: Action::Argv(vec![NOP.to_owned()]),
-        cwd: None,
-        env: Vec::new(),
-        stdin: false,
-        stream: false,
-        limits: LimitRequest::default(),
-    };
+    let request = RunRequest::new(Action::Argv(vec![NOP.to_owned()]));
     let (mut connection, _stdin) = blocking::run(socket, "bench", request)?;
     loop {
         if let Event::Exited(report) = connection.next_event()? {

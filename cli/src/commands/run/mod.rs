@@ -93,12 +93,12 @@ fn environment_entry(text: &str) -> Result<(String, String), String> {
 
 impl Args {
     fn into_request(self) -> RunRequest {
+        let action = match self.line {
+            Some(line) => Action::Line(line),
+            None => Action::Argv(self.command),
+        };
         RunRequest {
             profile: self.profile,
-            action: match self.line {
-                Some(line) => Action::Line(line),
-                None => Action::Argv(self.command),
-            },
             cwd: self.cwd,
             env: self.env,
             stdin: !self.no_stdin,
@@ -111,6 +111,7 @@ impl Args {
                 capture_bytes: self.capture.map(|b| b.0),
                 ..LimitRequest::default()
             },
+            ..RunRequest::new(action)
         }
     }
 }
@@ -277,6 +278,7 @@ mod tests {
                 capture_bytes: Some(0),
                 ..LimitRequest::default()
             },
+            ..RunRequest::new(action)
         };
         assert_eq!(request, expected);
     }

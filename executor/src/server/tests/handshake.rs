@@ -39,7 +39,7 @@ fn what_is_no_frame_is_refused() {
     let monitor = Monitor::start();
     let refusal = refused(&monitor, &u32::MAX.to_le_bytes(), false);
     assert_eq!(refusal.code, RefusalCode::BadFrame);
-    assert_eq!(refusal.message, "frame of 4294967295 bytes is over the limit of 4194304 bytes");
+    assert_eq!(refusal.message, "frame of 4294967295 bytes is over the limit of 16777216 bytes");
     let whole = frames(&[hello(1), Request::Run(Box::new(line("true")))]);
     for end in [2, 10, 25, whole.len() - 1] {
         let refusal = refused(&monitor, &whole[..end], true);

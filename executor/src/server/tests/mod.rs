@@ -15,8 +15,7 @@ use crate::{
     sys::{memfd::sealed_length, scm},
 };
 use cordon_protocol::{
-    Action, EndedBy, Event, ExitReport, Health, Hello, LayerReport, Refusal, Request,
-    RunRequest,
+    Action, EndedBy, Event, ExitReport, Health, Hello, LayerReport, Refusal, Request, RunRequest,
     codec::{encode_frame, read_frame},
     limits,
 };
