@@ -105,12 +105,13 @@ fn show(path: &Path, follow: bool, json: bool) -> Result<u8, Failure> {
 fn description(line: &Line) -> String {
     let what = match &line.entry {
         Entry::Started { version } => format!("executor {version} started"),
-        Entry::Launch { job, uid, profile, request, .. } => {
-            format!(
-                "launch  {job} uid {uid} profile {profile} request {}",
-                request.get(..12).unwrap_or(request)
-            )
+        Entry::Launch { job, uid, profile, request, workspace, .. } => {
+            let workspace = workspace.as_ref().map(|name| format!(" workspace {name}")).unwrap_or_default();
+            let request = request.get(..12).unwrap_or(request);
+            format!("launch  {job} uid {uid} profile {profile}{workspace} request {request}")
         }
+        Entry::Collected { job, .. } => format!("collect {job}"),
+        Entry::WorkspaceDeleted { uid, workspace } => format!("deleted uid {uid} workspace {workspace}"),
         Entry::Refused { uid, profile, reason } => {
             let uid = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
             format!("refused uid {uid} profile {profile}: {reason}")

@@ -10,7 +10,7 @@
 //! | KillJob | the connection is open; the command is of the same uid | ends it |
 //! | Drained | the connection's command has ended | kills what is left |
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
-//! | ListWorkspaces, DeleteWorkspace | the connection is open | of the peer's own ones |
+//! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
 //! | Closed | the connection is open | ends its command, forgets the number |
 //! | Pong | always | nothing |
 
@@ -115,6 +115,9 @@ impl Monitor {
             }
             ToMonitor::KillJob { connection, .. } => {
                 self.outbox.push(&ToServer::KillAnswer { connection, found: false }, Vec::new());
+            }
+            ToMonitor::Collect(connection) => {
+                self.outbox.push(&ToServer::Collecting(connection), Vec::new());
             }
             _ => {}
         }

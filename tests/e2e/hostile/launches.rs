@@ -7,7 +7,7 @@ use crate::harness::{
     process::{self},
 };
 use cordon_executor::{
-    monitor::link::{AskedLimits, LaunchRefusal, LimitField, ToMonitor, ToServer},
+    monitor::link::{AskedLimits, LaunchRefusal, LimitField, ToServer},
     sys::{memfd, scm},
 };
 use cordon_protocol::{EndedBy, limits};

@@ -265,11 +265,8 @@ mod tests {
         let request = parse(&words).unwrap();
         let expected = RunRequest {
             profile: Some("p".into()),
-            action: Action::Argv(vec!["ls".into(), "--env".into()]),
             cwd: Some("/tmp".into()),
             env: vec![("A".into(), "b=c".into()), ("D".into(), String::new())],
-            stdin: false,
-            stream: false,
             limits: LimitRequest {
                 wall_ms: Some(1500),
                 memory_bytes: Some(64 << 20),
@@ -278,7 +275,7 @@ mod tests {
                 capture_bytes: Some(0),
                 ..LimitRequest::default()
             },
-            ..RunRequest::new(action)
+            ..RunRequest::new(Action::Argv(vec!["ls".into(), "--env".into()]))
         };
         assert_eq!(request, expected);
     }
