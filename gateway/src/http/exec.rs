@@ -263,12 +263,11 @@ mod tests {
         };
         let wanted = RunRequest {
             profile: Some("p".into()),
-            action: Action::Argv(vec!["a".into(), String::new()]),
             cwd: Some("/tmp".into()),
             env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
             stdin: true,
-            stream: false,
             limits,
+            ..RunRequest::new(Action::Argv(vec!["a".into(), String::new()]))
         };
         assert_eq!(request, wanted);
         let (request, stdin) = parts(r#"{"command":"ls","stdin":""}"#).unwrap();
