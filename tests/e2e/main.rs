@@ -28,3 +28,4 @@ mod starts;
 mod streams;
 mod teardown;
 mod up;
+mod workspaces;

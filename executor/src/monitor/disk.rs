@@ -31,6 +31,8 @@ const WALK_INTERVAL: Duration = Duration::from_secs(1);
 const WALK_REST: u32 = 10;
 /// Longest that a walk may take.
 const WALK_TIME: Duration = Duration::from_secs(20);
+/// Time for a command to make room in a workspace that is too large when it starts.
+const CLEARING_TIME: Duration = Duration::from_secs(10);
 /// Walks in a row that come to no result before the workspace counts as too large.
 const FAILURES_MAX: u32 = 3;
 
@@ -57,6 +59,9 @@ pub(super) struct DiskWatch {
     /// Free bytes when it began.
     free: u64,
     failures: u32,
+    since: Instant,
+    /// What was in it at the start, where that is too much.
+    inherited: Option<Size>,
     /// When the next look is due, and the earliest next walk.
     next_look: Instant,
     next_walk: Instant,
@@ -83,6 +88,8 @@ impl DiskWatch {
             found: Size::default(),
             free: 0,
             failures: 0,
+            since: now,
+            inherited: None,
             next_look: now,
             next_walk: now,
         }

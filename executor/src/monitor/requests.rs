@@ -271,8 +271,10 @@ impl Monitor {
 
     fn delete_workspace(&mut self, connection: ConnectionId, name: &str) {
         let Some(uid) = self.connections.get(connection).map(|found| found.peer.uid) else { return };
-        // Until the last trace is gone: a process of it may still be at work in it.
-        let uses = |job: &Job| job.peer_uid == uid && job.workspace.as_deref() == Some(name);
+        // What is going away can do no harm: a name that it still makes is deleted like the others.
+        let uses = |job: &Job| {
+            job.stage != Stage::Dying && job.peer_uid == uid && job.workspace.as_deref() == Some(name)
+        };
         let deletion = if self.jobs.values().any(uses) {
             Deletion::InUse
         } else {

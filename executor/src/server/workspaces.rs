@@ -11,7 +11,7 @@ use crate::monitor::link::{Deletion, ToMonitor};
 use cordon_protocol::{Event, Refusal, RefusalCode, WorkspaceInfo};
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read},
     os::fd::OwnedFd,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -36,10 +36,8 @@ pub(super) async fn list(
 }
 
 fn read_list(file: OwnedFd) -> io::Result<String> {
-    let mut file = File::from(file);
-    file.seek(SeekFrom::Start(0))?;
     let mut text = String::new();
-    file.take(LIST_MAX).read_to_string(&mut text)?;
+    File::from(file).take(LIST_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
