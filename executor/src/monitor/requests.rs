@@ -13,12 +13,12 @@
 //! | Pong | always | nothing |
 
 use super::{
-    Monitor,
+    Monitor, MonitorError,
     allowed::is_allowed,
     audit::fingerprint,
     job::{Job, Stage, enforced},
     launch::launch,
-    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
+    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
     peers::Peer,
     policy::{Limits, authorize, check_request, resolve},
 };
@@ -27,9 +27,14 @@ use crate::sandbox::{
     message::{Held, Report},
     steps::{FailedStep, Fault, injected},
 };
+use crate::sys::{memfd, scm};
 use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
-use std::{fmt, os::fd::OwnedFd, sync::Arc};
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
 /// sampled watchdog comes first, this only bounds how far a process gets between two samples.
@@ -41,13 +46,35 @@ const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
+/// Messages of the server that are taken in one round; each may be a launch.
+const MESSAGES: usize = 16;
 /// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
 
 impl Monitor {
+    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
+    /// monitor from its deadlines.
+    pub(super) fn take_messages(&mut self) -> Result<(), MonitorError> {
+        let mut buffer = [0; MESSAGE_LEN + 1];
+        for _ in 0..MESSAGES {
+            match scm::receive_now(self.link.as_fd(), &mut buffer) {
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                Err(errno) => return Err(MonitorError::System("link", errno.into())),
+                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
+                Ok(received) if received.truncated => {
+                    self.complain(format_args!("oversize message refused"));
+                    self.keep(received.descriptors);
+                }
+                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
+            }
+        }
+        Ok(())
+    }
+
     /// Does what one message asks, or refuses it.
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
         let Ok(message) = ToMonitor::decode(bytes) else {
+            self.keep(descriptors);
             return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
         self.take_up(message, descriptors);
@@ -63,12 +90,21 @@ impl Monitor {
                 if self.postponed.iter().all(|(other, _)| other.connection() != named) {
                     return self.postponed.push((message, descriptors));
                 }
-                return self.refuse(message);
+                self.refuse(message);
+                return self.keep(descriptors);
             }
             self.obey(message, descriptors);
         } else {
             self.refuse(message);
+            self.keep(descriptors);
         }
+    }
+
+    /// Takes over descriptors that are not needed. Sealed memory is closed; whatever else a server has got hold
+    /// of can make whoever closes it last wait as long as its other end likes.
+    pub(super) fn keep(&mut self, descriptors: Vec<OwnedFd>) {
+        let waits = |fd: &OwnedFd| memfd::sealed_length(fd.as_fd()).is_none();
+        self.kept.extend(descriptors.into_iter().filter(waits));
     }
 
     /// Whether something of a command that has ended is still there which only its uid tells from another's: what
@@ -110,9 +146,14 @@ impl Monitor {
     }
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
+        let (request, others) = match check_request(descriptors) {
+            Ok(request) => (Some(request), Vec::new()),
+            Err(others) => (None, others),
+        };
+        self.keep(others);
         match message {
             ToMonitor::Launch { connection, profile, stdin, limits } => {
-                if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, descriptors) {
+                if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, request) {
                     self.refuse_launch(connection, profile, refusal);
                 }
             }
@@ -170,7 +211,7 @@ impl Monitor {
         profile: &str,
         stdin: bool,
         asked: &AskedLimits,
-        descriptors: Vec<OwnedFd>,
+        request: Option<OwnedFd>,
     ) -> Result<(), LaunchRefusal> {
         let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
@@ -178,7 +219,7 @@ impl Monitor {
         }
         let plan = Arc::clone(authorize(&self.plans, profile, &peer)?);
         let limits = resolve(&plan.profile, asked)?;
-        let request = check_request(descriptors)?;
+        let request = request.ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
         let id = self.next_job;
         self.next_job += 1;

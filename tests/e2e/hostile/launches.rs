@@ -2,20 +2,36 @@
 
 use super::*;
 use crate::harness::{
+    PATIENCE, eventually,
     lab::writable,
     marker,
-    process::{self},
+    process::{self, sandboxed},
 };
 use cordon_executor::{
     monitor::link::{AskedLimits, LaunchRefusal, LimitField, ToMonitor, ToServer},
     sys::{memfd, scm},
 };
 use cordon_protocol::{EndedBy, limits};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::{
+    libc::linger,
+    sys::{
+        memfd::{MFdFlags, memfd_create},
+        socket::{setsockopt, sockopt::Linger},
+    },
+};
 use std::{
     fs::File,
-    os::fd::{AsFd, OwnedFd},
+    io::Write,
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
+
+/// A launch under the default profile with nothing asked for.
+fn plain(connection: u64) -> ToMonitor {
+    let (profile, limits) = ("default".to_owned(), AskedLimits::default());
+    ToMonitor::Launch { connection, profile, stdin: false, limits }
+}
 
 #[test]
 fn a_launch_for_a_connection_that_is_not_there_is_refused() {
@@ -139,23 +155,17 @@ fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
 fn no_descriptor_and_too_many_are_refused() {
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
-    let launch = ToMonitor::Launch {
-        connection,
-        profile: "default".into(),
-        stdin: false,
-        limits: AskedLimits::default(),
-    };
+    let launch = plain(connection);
     let request = shell("true");
-    for count in [0, 2, scm::DESCRIPTORS_MAX, 64] {
-        hostile.send(&launch, &vec![request.as_fd(); count]);
-        // Refused, or ignored where the message cannot be believed at all.
-        if let Some((message, _)) = hostile.receive() {
-            let refused =
-                matches!(message, ToServer::LaunchRefused { connection: of, .. } if of == connection);
-            assert!(refused, "{count}: {message:?}");
-        }
-        hostile.assert_quiet();
-    }
+    hostile.send(&launch, &[]);
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
+    let (second, _second_stream) = hostile.peer();
+    let two = plain(second);
+    hostile.send(&two, &[request.as_fd(); scm::DESCRIPTORS_MAX]);
+    assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
+    // A message with more cannot be believed at all.
+    hostile.send(&launch, &vec![request.as_fd(); 64]);
+    hostile.assert_quiet();
     let open = process::descriptors(hostile.process.pid()).len();
     for _ in 0..20 {
         hostile.send(&launch, &vec![request.as_fd(); 64]);
@@ -184,4 +194,66 @@ fn a_forged_request_gives_no_more_than_the_profile() {
     );
     assert!(!file.exists());
     hostile.assert_works();
+}
+
+/// A socket whose last close waits until what was written has been read, or for ten minutes (socket(7)); and
+/// its other end.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while (&stream).write(&[0; 1 << 16]).is_ok() {}
+    setsockopt(&stream, Linger, &linger { l_onoff: 1, l_linger: 600 }).unwrap();
+    (stream.into(), peer)
+}
+
+#[test]
+fn a_descriptor_whose_close_waits_holds_up_no_one() {
+    let hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let launch = plain(connection);
+    // As a request, with one, out of order, where none belongs, with what is no message, and too many at once.
+    let sockets: Vec<_> = (0..6).map(|_| lingering()).collect();
+    let send = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
+        scm::send(hostile.link.as_fd(), bytes, descriptors).unwrap();
+    };
+    let socket = |number: usize| sockets[number].0.as_fd();
+    send(&launch.encode(), &[socket(0)]);
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
+    let request = shell("true");
+    let (second, _second_stream) = hostile.peer();
+    hostile.send(&plain(second), &[request.as_fd(), socket(1)]);
+    assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
+    send(&launch.encode(), &[socket(2)]);
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::OutOfOrder);
+    send(&ToMonitor::Pong.encode(), &[socket(3)]);
+    send(b"garbage", &[socket(4)]);
+    send(&ToMonitor::Pong.encode(), &[socket(5); 20]);
+    let (mut kept, mut peers) = (Vec::new(), Vec::new());
+    for (socket, peer) in sockets {
+        kept.push(socket);
+        peers.push(peer);
+    }
+    hostile.assert_works();
+    // The last copies here, whose close waits for nobody: the monitor has others.
+    drop(kept);
+    hostile.assert_works();
+    drop(peers);
+}
+
+#[test]
+fn a_server_that_sends_one_after_the_other_is_given_up() {
+    let mut hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let marker = marker();
+    let (_job, _output) = hostile.launched(connection, "default", &format!("sleep {marker}; :"));
+    let file = File::open("/dev/null").unwrap();
+    for _ in 0..100 {
+        // It may be gone already.
+        let _ = scm::send(hostile.link.as_fd(), &ToMonitor::Pong.encode(), &[file.as_fd()]);
+    }
+    assert!(!hostile.process.wait(Duration::from_secs(20)).success());
+    assert!(hostile.process.log().contains("no requests"), "{}", hostile.process.log());
+    eventually("the command is dead", PATIENCE, || sandboxed(&marker).is_empty());
 }
