@@ -12,18 +12,13 @@ use cordon_executor::{
     sys::{memfd, scm},
 };
 use cordon_protocol::{EndedBy, limits};
-use nix::{
-    libc::linger,
-    sys::{
-        memfd::{MFdFlags, memfd_create},
-        socket::{setsockopt, sockopt::Linger},
-    },
-};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::{
     fs::File,
-    io::Write,
-    net::{TcpListener, TcpStream},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     time::Duration,
 };
 
@@ -196,50 +191,32 @@ fn a_forged_request_gives_no_more_than_the_profile() {
     hostile.assert_works();
 }
 
-/// A socket whose last close waits until what was written has been read, or for ten minutes (socket(7)); and
-/// its other end.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    stream.set_nonblocking(true).unwrap();
-    while (&stream).write(&[0; 1 << 16]).is_ok() {}
-    setsockopt(&stream, Linger, &linger { l_onoff: 1, l_linger: 600 }).unwrap();
-    (stream.into(), peer)
-}
-
 #[test]
-fn a_descriptor_whose_close_waits_holds_up_no_one() {
+fn what_is_no_request_is_kept_since_closing_it_could_take_for_ever() {
     let hostile = Hostile::start();
-    let (connection, _stream) = hostile.peer();
-    let launch = plain(connection);
-    // As a request, with one, out of order, where none belongs, with what is no message, and too many at once.
-    let sockets: Vec<_> = (0..6).map(|_| lingering()).collect();
+    let ((first, _stream), (second, _other)) = (hostile.peer(), hostile.peer());
+    // Seen with TCP sockets that linger (socket(7)): the monitor stood still until their other ends had read.
+    let sockets: Vec<_> = (0..6).map(|_| UnixStream::pair().unwrap()).collect();
+    let socket = |number: usize| sockets[number].0.as_fd();
     let send = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
         scm::send(hostile.link.as_fd(), bytes, descriptors).unwrap();
     };
-    let socket = |number: usize| sockets[number].0.as_fd();
-    send(&launch.encode(), &[socket(0)]);
-    assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
-    let request = shell("true");
-    let (second, _second_stream) = hostile.peer();
-    hostile.send(&plain(second), &[request.as_fd(), socket(1)]);
+    // As a request, beside one, out of order, where none belongs, with what is no message, too many at once.
+    send(&plain(first).encode(), &[socket(0)]);
+    assert_eq!(hostile.refusal(first), LaunchRefusal::BadRequestFile);
+    send(&plain(second).encode(), &[shell("true").as_fd(), socket(1)]);
     assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
-    send(&launch.encode(), &[socket(2)]);
-    assert_eq!(hostile.refusal(connection), LaunchRefusal::OutOfOrder);
+    send(&plain(first).encode(), &[socket(2)]);
+    assert_eq!(hostile.refusal(first), LaunchRefusal::OutOfOrder);
     send(&ToMonitor::Pong.encode(), &[socket(3)]);
     send(b"garbage", &[socket(4)]);
     send(&ToMonitor::Pong.encode(), &[socket(5); 20]);
-    let (mut kept, mut peers) = (Vec::new(), Vec::new());
-    for (socket, peer) in sockets {
-        kept.push(socket);
-        peers.push(peer);
+    hostile.assert_works();
+    let kept = process::descriptors(hostile.process.pid());
+    for number in 0..sockets.len() {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", socket(number).as_raw_fd())).unwrap();
+        assert!(kept.contains(&link.to_string_lossy().into_owned()), "socket {number} was closed");
     }
-    hostile.assert_works();
-    // The last copies here, whose close waits for nobody: the monitor has others.
-    drop(kept);
-    hostile.assert_works();
-    drop(peers);
 }
 
 #[test]
