@@ -216,6 +216,33 @@ fn killing_the_server_ends_the_monitor_and_every_sandbox() {
 }
 
 #[test]
+fn the_end_of_the_server_is_seen_also_while_somebody_holds_its_end_of_the_link() {
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let client = start_client(&executor, &marker);
+    let server = server_of(executor.pid());
+    // As if it had passed its sockets on before it ended (pidfd_getfd(2)).
+    let code = format!(
+        "import ctypes, os, time\nlibc, server = ctypes.CDLL(None), os.pidfd_open({server})\n\
+         links = [f for f in os.listdir('/proc/{server}/fd') if 'socket:' in os.readlink('/proc/{server}/fd/' + f)]\n\
+         held = [libc.syscall(438, server, int(f), 0) for f in links]\n\
+         assert held and min(held) >= 0\nprint('held', flush=True)\ntime.sleep(600)"
+    );
+    let mut holder = std::process::Command::new("setpriv");
+    holder.args(["--pdeathsig", "KILL", "--", "/usr/bin/python3", "-c", &code]).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut word = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut word).unwrap();
+    assert_eq!(word, "held\n");
+    kill(Pid::from_raw(server), Signal::SIGKILL).unwrap();
+    assert!(!executor.process().wait(Duration::from_secs(20)).success());
+    wait_gone(&marker);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(process::finish(client, "cordon run").status, 125);
+}
+
+#[test]
 fn the_end_of_cordon_up_leaves_nothing() {
     let before = groups_now();
     let mut up = Up::start();

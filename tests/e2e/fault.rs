@@ -8,6 +8,7 @@ use crate::harness::{
     lab::{profiles, writable},
     marker,
 };
+use crate::teardown::Belongings;
 use cordon_protocol::EndedBy;
 use std::{collections::BTreeSet, process::Command};
 
@@ -34,13 +35,14 @@ fn every_step_has_a_name_of_its_own_and_a_reason() {
 }
 
 #[test]
-fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
+fn a_fault_in_any_step_fails_the_launch_runs_nothing_and_leaves_nothing() {
     ensure_users();
     let directory = writable();
     let mut wrong = Vec::new();
     for step in steps() {
         let file = directory.join(format!("fault-{step}-{}", marker()));
         let executor = Executor::start_with_fault(&step, &profiles());
+        let before = Belongings::of(executor.pid());
         for mut request in
             [line(&format!("echo ran > {}", file.display())), argv(&["touch", &file.to_string_lossy()])]
         {
@@ -59,6 +61,7 @@ fn a_fault_in_any_step_fails_the_launch_and_runs_nothing() {
                 Err(error) => wrong.push(format!("{step}: no report: {error}")),
             }
         }
+        before.assert_restored(executor.pid(), &step);
         if file.exists() {
             wrong.push(format!("{step}: the command ran"));
         }
@@ -74,6 +77,21 @@ fn a_process_that_ends_before_it_takes_the_word_to_go_has_executed_nothing() {
         let events = executor.events(argv(&["true"]));
         let seen = (events.report.ended_by, events.report.step.as_deref(), events.started.is_some());
         assert_eq!(seen, (EndedBy::LaunchFailed, Some("go"), false), "round {round}: {:?}", events.report);
+    }
+}
+
+#[test]
+fn without_network_namespaces_only_what_needs_one_fails_and_says_so() {
+    // Neither the stock nor a launch can make one.
+    let executor = Executor::start_with_fault("network_namespace", &profiles());
+    for _ in 0..3 {
+        let events = executor.events(argv(&["true"]));
+        let report = events.report;
+        assert_eq!((report.ended_by, report.step.as_deref()), (EndedBy::LaunchFailed, Some("network")));
+        assert!(events.started.is_none());
+        let hint = report.hint.expect("a hint").what;
+        assert!(hint.contains("network namespace"), "{hint}");
+        assert_eq!(executor.inside_profile("hostnet", "echo works"), "works\n");
     }
 }
 

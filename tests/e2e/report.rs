@@ -172,6 +172,15 @@ fn many_small_processes_are_counted_together() {
 }
 
 #[test]
+fn memory_is_counted_whatever_a_process_calls_itself() {
+    // A name of bytes that are no text (prctl(2), PR_SET_NAME), which stands in its files in /proc.
+    let hog = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\xff\\xfe)\\n', 0, 0, 0)\n\
+               x = bytearray(b'x') * (150 << 20)\ntime.sleep(20)";
+    let report = shared().report(&["--memory", "64M", "--timeout", "40s", "--", "python3", "-c", hog]);
+    assert_ended(&report, EndedBy::OutOfMemory, LimitName::Memory);
+}
+
+#[test]
 fn memory_that_processes_share_counts_once() {
     let code = "import os, time\nx = bytearray(b'x') * (40 << 20)\n\
         for i in range(5):\n    if os.fork() == 0: time.sleep(1); os._exit(0)\n\

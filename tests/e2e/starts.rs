@@ -1,19 +1,26 @@
 //! Executors started by something that has left its mark on them: they are as any other, or say why not.
 
 use crate::harness::{
-    Executor, PATIENCE, daemon,
+    Executor, PATIENCE,
+    client::argv,
+    daemon,
     daemon::{open_directory, write_configuration},
     eventually, process,
 };
-use cordon_protocol::NamespaceName;
+use cordon_protocol::{NamespaceName, client::blocking};
 use nix::sys::signal::Signal;
 use std::{os::unix::net::UnixStream, process::Command};
 
 /// Runs these lines of Python first; then the process becomes the executor.
 fn started_after(lines: &str) -> (Command, tempfile::TempDir) {
+    started_with("", lines)
+}
+
+/// The same with keys and profiles.
+fn started_with(configuration: &str, lines: &str) -> (Command, tempfile::TempDir) {
     daemon::ensure_users();
     let directory = open_directory();
-    let file = write_configuration(directory.path(), "available", "");
+    let file = write_configuration(directory.path(), "available", configuration);
     let code = format!("import os, resource, signal, sys\n{lines}\nos.execv(sys.argv[1], sys.argv[1:])");
     let mut command = process::tied("/usr/bin/python3".as_ref());
     command.args(["-c", &code]).arg(&crate::harness::build::programs().executor).arg("--config").arg(file);
@@ -64,6 +71,28 @@ fn too_few_open_files_are_refused_by_name_and_few_are_enough_for_few() {
     assert!(many.len() > 200, "{}", many.len());
     drop(many);
     eventually("it serves again", PATIENCE, || executor.run(&["--", "true"]).status == 0);
+}
+
+#[test]
+fn few_open_files_are_enough_for_few_commands_and_the_next_is_told_to_wait() {
+    let profile = "[profiles.default]\nconcurrency = 100\nqueue = 100";
+    let (command, directory) =
+        started_with(profile, "resource.setrlimit(resource.RLIMIT_NOFILE, (320, 320))");
+    let executor = Executor::wait_ready(command, directory);
+    let run = || blocking::run(&executor.socket, "test", argv(&["sleep", "600"])).unwrap();
+    let state = |state: &str| {
+        let jobs = blocking::ps(&executor.socket, "test").unwrap();
+        jobs.iter().filter(|job| job.state == state).count()
+    };
+    let mut running: Vec<_> = (0..18).map(|_| run()).collect();
+    eventually("all run", PATIENCE, || state("running") == 18);
+    let refusal = executor.refusal(argv(&["true"]));
+    assert!(refusal.starts_with("busy") && refusal.contains("18 commands"), "{refusal}");
+    assert_eq!(state("running"), 18);
+    // One that goes makes room.
+    let (connection, _stdin) = running.pop().unwrap();
+    connection.close();
+    eventually("there is room again", PATIENCE, || executor.run(&["--", "true"]).status == 0);
 }
 
 #[test]

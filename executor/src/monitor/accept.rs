@@ -8,6 +8,7 @@
 use super::{Monitor, link::ConnectionRefusal, link::ToServer, peers::Peer};
 use nix::errno::Errno;
 use std::{
+    io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixListener,
@@ -44,20 +45,26 @@ impl Door {
     }
 
     /// Who has connected; none when there is nobody, or no descriptor for it.
-    fn next(&mut self) -> Option<OwnedFd> {
-        if self.closed_until.is_some_and(|until| Instant::now() < until) {
+    fn next(&mut self, now: Instant) -> Option<OwnedFd> {
+        if self.closed_until.is_some_and(|until| now < until) {
             return None;
         }
         self.closed_until = None;
         match self.listener.accept() {
             Ok((stream, _)) => Some(stream.into()),
             Err(error) => {
-                let errno = error.raw_os_error().map(Errno::from_raw);
-                if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) {
-                    self.closed_until = Some(Instant::now() + PAUSE);
-                }
+                self.close_for(&error, now);
                 None
             }
+        }
+    }
+
+    /// Closes for a while where the error is one that stays: what has not been accepted would be told of again
+    /// and again.
+    fn close_for(&mut self, error: &io::Error, now: Instant) {
+        let errno = error.raw_os_error().map(Errno::from_raw);
+        if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)) {
+            self.closed_until = Some(now + PAUSE);
         }
     }
 }
@@ -69,7 +76,8 @@ impl Monitor {
             if self.outbox.is_long() {
                 return;
             }
-            let Some(socket) = self.door.as_mut().and_then(Door::next) else { return };
+            let now = Instant::now();
+            let Some(socket) = self.door.as_mut().and_then(|door| door.next(now)) else { return };
             let message = self.welcome(&socket);
             self.outbox.push(&message, vec![socket]);
         }
@@ -85,6 +93,40 @@ impl Monitor {
         match self.connections.admit(peer) {
             Ok(connection) => ToServer::Connection { connection, uid, profiles },
             Err(refusal) => ToServer::TurnedAway(refusal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixStream},
+    };
+
+    #[test]
+    fn without_a_descriptor_for_it_nobody_is_taken_in_for_a_while_and_then_everybody() {
+        let name = format!("cordon-door-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (mut door, now) = (Door::new(listener), Instant::now());
+        assert!(door.next(now).is_none() && door.opens().is_none() && door.watched().is_some());
+        let _client = UnixStream::connect_addr(&address).unwrap();
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM] {
+            door.close_for(&errno.into(), now);
+            // Else it would be told of at once, again and again.
+            assert!(door.watched().is_none(), "{errno}");
+            assert_eq!(door.opens(), Some(now + PAUSE));
+            assert!(door.next(now + PAUSE - Duration::from_millis(1)).is_none());
+            assert!(door.next(now + PAUSE).is_some() && door.opens().is_none() && door.watched().is_some());
+            let _next = UnixStream::connect_addr(&address).unwrap();
+        }
+        // One who has gone again, and nobody at all, keep nobody out.
+        for errno in [Errno::ECONNABORTED, Errno::EAGAIN, Errno::EINTR] {
+            door.close_for(&errno.into(), now);
+            assert!(door.opens().is_none() && door.watched().is_some(), "{errno}");
         }
     }
 }

@@ -1,34 +1,28 @@
-//! Why and how a sandbox ends: deadlines, samples, kills, reaping, the outcome, the last traces.
+//! How a sandbox ends: what is due, samples, kills, reaping, the outcome, the last traces.
 
 use super::{
     cgroup::Leaf,
     job::{Job, Progress, Stage, enforced},
     link::Outcome,
     sample,
+    schedule::Due,
 };
 use crate::{
     sandbox::{message::Report, storage::Storage},
-    sys::process::{Status, signal, try_wait},
+    sys::process::{Status, has_ended, signal, try_wait},
 };
-use cordon_protocol::{CgroupMode, EndedBy, LimitName, limits};
+use cordon_protocol::{CgroupMode, EndedBy, LimitName};
 use nix::{errno::Errno, sys::signal::Signal};
 use std::{
     os::fd::AsFd,
     time::{Duration, Instant},
 };
 
-/// Time between two samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
-/// How many times as long as a sample takes the monitor does other things.
-const SAMPLE_REST: u32 = 4;
-/// Most time between two samples: one that took long because the host was busy must not leave a hog alone.
-const SAMPLE_INTERVAL_MOST: Duration = Duration::from_millis(100);
+/// Processes that are looked at beyond those that a sandbox may have: what has ended meanwhile, and what got
+/// past the limit.
+const PROCESSES_ROOM: usize = 8192;
 /// Time for a recount of shared memory.
 const RECOUNT_TIME: Duration = Duration::from_millis(500);
-/// Least time between two looks at the processor time.
-const CPU_CHECK_FLOOR: Duration = Duration::from_millis(10);
-/// How much longer than the server's grace the monitor waits for it to say that the pipes are drained.
-const DRAIN_MARGIN: Duration = Duration::from_millis(300);
 
 impl Job {
     pub(super) fn sampled(&self) -> bool {
@@ -37,16 +31,19 @@ impl Job {
 
     /// Pids of everything in the sandbox but init.
     fn processes(&self) -> Vec<i32> {
+        let most = usize::try_from(self.limits.pids).unwrap_or(usize::MAX);
+        let most = most.saturating_add(PROCESSES_ROOM);
         match &self.leaves.command {
             Some(leaf) => leaf.processes(),
             None => match &self.init {
                 Some(init) => {
-                    let roots = vec![self.command.pid.as_raw(), init.pid.as_raw()];
-                    sample::tree(roots).into_iter().filter(|pid| *pid != init.pid.as_raw()).collect()
+                    let roots = [self.command.pid.as_raw(), init.pid.as_raw()];
+                    let tree = sample::tree(&roots, most);
+                    tree.into_iter().filter(|pid| *pid != init.pid.as_raw()).collect()
                 }
                 None => {
                     // The command itself is among them; nothing else runs at the same time.
-                    sample::tree(sample::adopted(self.plan.users.command.uid()))
+                    sample::tree(&sample::adopted(self.plan.users.command.uid()), most)
                 }
             },
         }
@@ -65,65 +62,41 @@ impl Job {
 
     /// When [`Self::check`] wants to be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        match (self.stage, self.started) {
-            // A process that was killed and is still there waits for the kernel; a fork in flight is caught
-            // by the next kill.
-            (Stage::Launching | Stage::Told | Stage::Running, _) if self.killed.is_some() => {
-                self.killed.map(|at| at + SAMPLE_INTERVAL)
-            }
-            (Stage::Launching, _) => Some(self.launched + limits::LAUNCH_TIMEOUT),
-            (Stage::Told | Stage::Running, Some(started)) => {
-                let wall = started + Duration::from_millis(self.limits.wall_ms);
-                let checks = self.sampled() || self.limits.cpu_time_ms.is_some();
-                Some(if checks { wall.min(self.next_check) } else { wall })
-            }
-            (Stage::Ended, _) => self.drain_until,
-            (Stage::Dying, _) => Some(self.next_check),
-            (Stage::Told | Stage::Running, None) => None,
-        }
+        self.schedule.next(self.stage)
     }
 
-    /// Ends what is over its time, memory or processor time.
+    /// Does what is due.
     pub(super) fn check(&mut self, now: Instant) {
-        match self.stage {
-            Stage::Launching | Stage::Told | Stage::Running
-                if self.killed.is_some_and(|at| now < at + SAMPLE_INTERVAL) => {}
-            Stage::Launching | Stage::Told | Stage::Running if self.killed.is_some() => self.kill_processes(),
-            Stage::Launching if now >= self.launched + limits::LAUNCH_TIMEOUT => {
+        match self.schedule.due(self.stage, now) {
+            Due::Nothing => {}
+            Due::LaunchTimeout => {
                 let errno = Errno::ETIMEDOUT as i32;
-                self.fail(Report::Failed { step: "lock_down".to_owned(), errno, detail: String::new() });
+                let step = "lock_down".to_owned();
+                self.verdict.fail(Report::Failed { step, errno, detail: String::new() });
                 self.kill_processes();
             }
-            Stage::Told | Stage::Running => self.check_limits(now),
-            Stage::Ended if self.drain_until.is_some_and(|until| now >= until) => self.tear_down(),
-            _ => {}
+            Due::KillAgain => self.kill_processes(),
+            Due::WallTimeout => self.end(EndedBy::WallTimeout),
+            Due::Look => self.look(now),
+            Due::TearDown => self.tear_down(),
         }
     }
 
-    fn check_limits(&mut self, now: Instant) {
-        let Some(started) = self.started else { return };
-        if now >= started + Duration::from_millis(self.limits.wall_ms) {
-            self.end(EndedBy::WallTimeout);
-        }
-        if now < self.next_check {
-            return;
-        }
-        self.next_check = now + Duration::from_secs(3600);
-        if self.sampled() {
+    /// Ends what is over its memory or processor time.
+    fn look(&mut self, now: Instant) {
+        let sampled = self.sampled();
+        if sampled {
             self.sample(now);
-            // Many processes take long to look at: that must stay a small part of the monitor's time.
-            let rest = (now.elapsed() * SAMPLE_REST).min(SAMPLE_INTERVAL_MOST);
-            self.next_check = Instant::now() + SAMPLE_INTERVAL.max(rest);
         }
-        if let Some(limit) = self.limits.cpu_time_ms.map(Duration::from_millis) {
-            let used = Duration::from_micros(self.cpu_used());
+        let cpu_left = self.limits.cpu_time_ms.map(|limit| {
+            let (used, limit) = (Duration::from_micros(self.cpu_used()), Duration::from_millis(limit));
             if used >= limit {
                 self.end(EndedBy::CpuTimeout);
             }
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            let left = limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(1);
-            self.next_check = self.next_check.min(now + left.max(CPU_CHECK_FLOOR));
-        }
+            limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(u32::MAX)
+        });
+        self.schedule.look(now, Instant::now(), sampled, cpu_left);
     }
 
     /// Looks at memory and threads where no controller does.
@@ -151,7 +124,7 @@ impl Job {
             self.recount = started.ok().map(|recount| (recount, now));
             return self.recount.is_none();
         };
-        match try_wait(recount.as_fd()) {
+        match try_wait(recount.pidfd.as_fd()) {
             None => now >= *started + RECOUNT_TIME,
             Some(status) => {
                 self.recount = None;
@@ -163,14 +136,14 @@ impl Job {
     /// Ends the command for this reason, unless another was recorded first.
     pub(super) fn end(&mut self, cause: EndedBy) {
         if self.is_live() {
-            self.cause.get_or_insert(cause);
+            self.verdict.end(cause);
             self.kill_processes();
         }
     }
 
     /// SIGKILL to everything but a running init, whose end would hide the command's status.
     pub(super) fn kill_processes(&mut self) {
-        self.killed = Some(Instant::now());
+        self.schedule.kill(Instant::now());
         let _ = signal(self.command.pidfd.as_fd(), Signal::SIGKILL);
         match &self.leaves.command {
             Some(leaf) => drop(leaf.kill()),
@@ -194,8 +167,8 @@ impl Job {
     /// Whether nothing of the command's is left on the host.
     fn is_clean(&mut self) -> bool {
         if let Some((recount, _)) = &self.recount {
-            let _ = signal(recount.as_fd(), Signal::SIGKILL);
-            if try_wait(recount.as_fd()).is_none() {
+            let _ = signal(recount.pidfd.as_fd(), Signal::SIGKILL);
+            if try_wait(recount.pidfd.as_fd()).is_none() {
                 return false;
             }
             self.recount = None;
@@ -232,7 +205,7 @@ impl Job {
         if !self.init_reaped {
             self.init_reaped = self.init.as_ref().and_then(|init| try_wait(init.pidfd.as_fd())).is_some();
         }
-        if self.status.is_some() {
+        if self.status.is_some() || !has_ended(self.command.pidfd.as_fd()) {
             return None;
         }
         // Without cgroups the last figures are those of the process that has not been reaped yet.
@@ -246,7 +219,7 @@ impl Job {
         self.stage = Stage::Ended;
         self.control = None;
         self.pending = None;
-        self.drain_until = Some(Instant::now() + limits::DRAIN_GRACE + DRAIN_MARGIN);
+        self.schedule.end(Instant::now());
         Some((progress, outcome))
     }
 
@@ -256,14 +229,7 @@ impl Job {
             Status::Exited(code) => (Some(code), None),
             Status::Killed(signal) => (None, Some(signal)),
         };
-        let killed = signal == Some(Signal::SIGKILL as i32);
-        let ended_by = match (&self.failure, self.cause) {
-            (Some(_), _) => EndedBy::LaunchFailed,
-            (None, Some(cause)) => cause,
-            (None, None) if killed && usage.oom_kills > 0 => EndedBy::OutOfMemory,
-            (None, None) if signal.is_some() => EndedBy::Signal,
-            (None, None) => EndedBy::Exit,
-        };
+        let ended_by = self.verdict.ended_by(status, usage.oom_kills);
         let mut limits_hit = Vec::new();
         let mut hit = |name, reached| {
             if reached {
@@ -276,7 +242,7 @@ impl Job {
         hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
         hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
         hit(LimitName::FileSize, signal == Some(Signal::SIGXFSZ as i32));
-        let failure = self.failure.as_ref().map(Report::failure);
+        let failure = self.verdict.failure().map(Report::failure);
         let (step, errno, detail) =
             failure.map_or((None, 0, String::new()), |(step, errno, detail)| (Some(step), errno, detail));
         let (exit_code, signal) = match &step {
@@ -290,7 +256,7 @@ impl Job {
             step,
             errno,
             detail,
-            wall_us: self.started.map_or(0, |s| u64::try_from(s.elapsed().as_micros()).unwrap_or(u64::MAX)),
+            wall_us: u64::try_from(self.schedule.running_for(Instant::now()).as_micros()).unwrap_or(u64::MAX),
             cpu_us: if self.leaves.command.is_none() {
                 cpu_us
             } else {
@@ -313,7 +279,6 @@ impl Job {
         self.kill_init();
         self.start_cleaner();
         self.stage = Stage::Dying;
-        self.next_check = Instant::now();
     }
 
     /// Whether everything is gone; tries to remove the leaves when nothing is left to reap.
@@ -322,13 +287,12 @@ impl Job {
             return false;
         }
         if !self.init_reaped || !self.is_clean() {
-            self.next_check = self.next_check.max(now + SAMPLE_INTERVAL);
+            self.schedule.retry_removal(now, true);
             return false;
         }
         let leaves = [self.leaves.init.as_ref(), self.leaves.command.as_ref()];
         let left = leaves.into_iter().flatten().filter(|leaf| !leaf.remove()).count();
-        // A killed process leaves its cgroup a little after its end was announced.
-        self.next_check = now + Duration::from_millis(1);
+        self.schedule.retry_removal(now, false);
         left == 0
     }
 }

@@ -5,6 +5,8 @@ use super::{
     launch::{Launched, Leaves, Process},
     link::{ConnectionId, JobId, OutcomeEnforced},
     policy::Limits,
+    schedule::Schedule,
+    verdict::Verdict,
 };
 use crate::{
     sandbox::{
@@ -14,14 +16,14 @@ use crate::{
     },
     sys::{process::Status, scm},
 };
-use cordon_protocol::{EndedBy, NamespaceName, NetworkMode};
+use cordon_protocol::{CgroupMode, NamespaceName, NetworkMode};
 use nix::unistd::Pid;
 use std::{
     fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// How far a sandbox has come.
@@ -37,6 +39,13 @@ pub(super) enum Stage {
     Ended,
     /// Everything has been killed; processes and leaves go away.
     Dying,
+}
+
+impl Stage {
+    /// Whether the command's process is still there.
+    pub(super) fn is_live(self) -> bool {
+        !matches!(self, Self::Ended | Self::Dying)
+    }
 }
 
 /// A sandbox.
@@ -63,19 +72,14 @@ pub(super) struct Job {
     pub(super) init_ready: bool,
     pub(super) command_ready: bool,
     pub(super) held: Held,
-    pub(super) failure: Option<Report>,
-    pub(super) cause: Option<EndedBy>,
+    pub(super) verdict: Verdict,
     pub(super) status: Option<Status>,
     pub(super) init_reaped: bool,
-    pub(super) launched: Instant,
-    pub(super) started: Option<Instant>,
+    pub(super) schedule: Schedule,
     pub(super) cpu_before: u64,
     pub(super) peak: Option<u64>,
     pub(super) pids_reached: bool,
-    pub(super) next_check: Instant,
-    pub(super) drain_until: Option<Instant>,
-    pub(super) killed: Option<Instant>,
-    pub(super) recount: Option<(OwnedFd, Instant)>,
+    pub(super) recount: Option<(Process, Instant)>,
     pub(super) directories: Option<Storage>,
     pub(super) cleaner: Option<OwnedFd>,
     pub(super) cleanings_left: u32,
@@ -107,7 +111,8 @@ impl Job {
         request: OwnedFd,
         go: Go,
     ) -> (Self, Vec<OwnedFd>) {
-        let now = Instant::now();
+        let looks = plan.host.cgroup != CgroupMode::V2 || limits.cpu_time_ms.is_some();
+        let schedule = Schedule::new(Instant::now(), Duration::from_millis(limits.wall_ms), looks);
         let (id, connection, peer_uid) = owner;
         let job = Self {
             id,
@@ -127,17 +132,12 @@ impl Job {
             storage: Vec::new(),
             command_ready: false,
             held: Held::default(),
-            failure: None,
-            cause: None,
+            verdict: Verdict::default(),
             status: None,
-            launched: now,
-            started: None,
+            schedule,
             cpu_before: 0,
             peak: None,
             pids_reached: false,
-            next_check: now,
-            drain_until: None,
-            killed: None,
             recount: None,
             directories: launched.storage,
             cleaner: None,
@@ -155,30 +155,37 @@ impl Job {
             watched.push(self.command.pidfd.as_fd());
         }
         watched.extend(self.init.as_ref().filter(|_| !self.init_reaped).map(|init| init.pidfd.as_fd()));
-        watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
-        watched.extend(self.recount.as_ref().map(|(recount, _)| recount.as_fd()));
+        // Looked after only then: till then one that has ended would keep the loop turning.
+        if self.stage == Stage::Dying {
+            watched.extend(self.cleaner.as_ref().map(AsFd::as_fd));
+            watched.extend(self.recount.as_ref().map(|(recount, _)| recount.pidfd.as_fd()));
+        }
         watched
     }
 
     /// Whether the process is one that the job itself reaps.
     pub(super) fn owns(&self, pid: Pid) -> bool {
-        let init = self.init.as_ref().map(|init| init.pid);
-        pid == self.command.pid || Some(pid) == init
+        let recount = self.recount.as_ref().map(|(recount, _)| recount);
+        self.init.iter().chain([&self.command]).chain(recount).any(|own| own.pid == pid)
     }
 
     /// Whether the command's process is still there.
     pub(super) fn is_live(&self) -> bool {
-        !matches!(self.stage, Stage::Ended | Stage::Dying)
+        self.stage.is_live()
     }
 
     /// Takes in whatever its processes have said, and tells the command to go when both are ready.
     pub(super) fn listen(&mut self) -> Progress {
         self.hear_init();
         let progress = self.hear_command();
-        if self.stage == Stage::Launching && self.init_ready && self.command_ready && self.failure.is_none() {
+        if self.stage == Stage::Launching
+            && self.init_ready
+            && self.command_ready
+            && self.verdict.failure().is_none()
+        {
             self.tell_to_go();
         }
-        if self.failure.is_some() && self.is_live() {
+        if self.verdict.failure().is_some() && self.is_live() {
             self.kill_processes();
         }
         progress
@@ -211,12 +218,12 @@ impl Job {
                 self.storage = if self.sampled() { storage } else { Vec::new() };
                 self.init_control = None;
             }
-            Heard::Report(failed, _) => self.fail(failed),
+            Heard::Report(failed, _) => self.verdict.fail(failed),
             Heard::End => {
                 self.init_control = None;
                 // It says what failed before it ends; that it ended adds nothing.
-                if !self.init_ready && self.failure.is_none() {
-                    self.fail(Report::died("init"));
+                if !self.init_ready && self.verdict.failure().is_none() {
+                    self.verdict.fail(Report::died("init"));
                 }
             }
         }
@@ -232,29 +239,21 @@ impl Job {
                 self.held = held;
                 self.command_ready = true;
             }
-            Heard::Report(Report::Ready(_), _) => self.fail(Report::died("ready")),
-            Heard::Report(failed, _) => self.fail(failed),
+            Heard::Report(Report::Ready(_), _) => self.verdict.fail(Report::died("ready")),
+            Heard::Report(failed, _) => self.verdict.fail(failed),
             Heard::End => {
                 self.control = None;
                 // The pair closes on a successful exec, or with a process that said before what failed.
-                if self.stage == Stage::Told && self.failure.is_none() {
+                if self.stage == Stage::Told && self.verdict.failure().is_none() {
                     self.stage = Stage::Running;
                     return Some(Progress::Executed);
                 }
-                if self.failure.is_none() {
-                    self.fail(Report::died("lock_down"));
+                if self.verdict.failure().is_none() {
+                    self.verdict.fail(Report::died("lock_down"));
                 }
             }
         }
         Some(Progress::Nothing)
-    }
-
-    /// Records the first failure. One that only says that the other process has gone gives way to what
-    /// that process says; one that comes after the command was told to end says nothing of the cause.
-    pub(super) fn fail(&mut self, report: Report) {
-        if self.cause.is_none() && self.failure.as_ref().is_none_or(Report::is_consequence) {
-            self.failure = Some(report);
-        }
     }
 
     fn tell_to_go(&mut self) {
@@ -264,12 +263,10 @@ impl Job {
         descriptors.extend(ends.iter().map(AsFd::as_fd));
         match scm::send(control.as_fd(), &go.encode(), &descriptors) {
             Ok(()) => {
-                let now = Instant::now();
                 self.stage = Stage::Told;
-                self.started = Some(now);
-                self.next_check = now;
+                self.schedule.start(Instant::now());
             }
-            Err(errno) => self.fail(Report::Failed {
+            Err(errno) => self.verdict.fail(Report::Failed {
                 step: "go".to_owned(),
                 errno: errno as i32,
                 detail: String::new(),

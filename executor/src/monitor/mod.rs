@@ -4,6 +4,7 @@
 //! ending, reaping and the audit. A pool of waiting sandboxes has its place here and comes later.
 
 mod accept;
+mod allowed;
 mod audit;
 pub mod cgroup;
 mod end;
@@ -18,15 +19,15 @@ mod plans;
 mod policy;
 mod requests;
 mod sample;
+mod schedule;
+mod stock;
+mod verdict;
 
 pub use peers::ConnectionCaps;
 
 use crate::{
     sandbox::{seccomp, steps::Fault},
-    sys::{
-        process::{ended_child, reap},
-        scm,
-    },
+    sys::process::{ended_child, has_ended, reap},
 };
 use accept::Door;
 pub use audit::Audit;
@@ -34,7 +35,7 @@ use cgroup::Cgroups;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
-use link::{JobId, MESSAGE_LEN, ToServer};
+use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
 use nix::{
     errno::Errno,
@@ -82,6 +83,9 @@ pub enum MonitorError {
     /// The other half is gone.
     #[error("the server half has ended")]
     ServerGone,
+    /// The other half is not what was started.
+    #[error("the server half sends descriptors that are no requests")]
+    ServerBroken,
 }
 
 /// What a monitor is made of.
@@ -121,14 +125,20 @@ pub struct Monitor {
     complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
     adopts: bool,
+    /// Launches that wait until what a command has left is gone.
+    postponed: Vec<(ToMonitor, Vec<OwnedFd>)>,
+    /// What came with messages and must not be closed: that could take for ever.
+    kept: Vec<OwnedFd>,
     /// Kept open so that the sandboxes' read ends do not see its end.
     _alive: OwnedFd,
 }
 
 /// Below the state directory: commands' files on a host without namespaces.
 const STORAGE: &str = "work";
-/// Messages of the server that are taken in one round; each may be a launch.
-const MESSAGES: usize = 16;
+/// Descriptors that an honest server never sends and that are kept before it is given up.
+const KEPT: usize = 64;
+/// Processes that commands have left behind and that are reaped in one round.
+const ADOPTED: usize = 64;
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -172,6 +182,8 @@ impl Monitor {
             stopping: None,
             complaints: 0,
             adopts,
+            postponed: Vec::new(),
+            kept: Vec::new(),
             _alive: held,
         })
     }
@@ -208,8 +220,15 @@ impl Monitor {
                 return Ok(());
             }
             self.wait()?;
+            // The link does not tell of it while somebody has a copy of its other end.
+            if self.server.as_ref().is_some_and(|server| has_ended(server.as_fd())) {
+                return Err(MonitorError::ServerGone);
+            }
             self.take_signals();
             self.take_messages()?;
+            if self.kept.len() > KEPT {
+                return Err(MonitorError::ServerBroken);
+            }
             self.plans.keep_fresh(Instant::now());
             self.accept();
             self.reap_adopted();
@@ -217,6 +236,7 @@ impl Monitor {
             for id in ids {
                 self.attend(id);
             }
+            self.launch_postponed();
             self.outbox.flush(self.link.as_fd()).map_err(|_| MonitorError::ServerGone)?;
         }
     }
@@ -224,28 +244,29 @@ impl Monitor {
     /// Waits for a descriptor or the next deadline.
     fn wait(&mut self) -> Result<(), MonitorError> {
         let now = Instant::now();
-        let opens = self.door.as_ref().and_then(Door::opens);
-        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping).chain(opens);
-        let deadlines = deadlines.chain(self.plans.refresh_due());
-        let mut timeout = match deadlines.min() {
+        // With so much to be sent nobody is taken in, and room for it is waited for.
+        let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
+        let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
+        let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
+        let isolates = || self.plans.all().any(|plan| plan.isolates_network());
+        let refill = self.resources.networks.wants_more(now) && isolates();
+        let timeout = match deadlines.min() {
+            _ if refill => PollTimeout::ZERO,
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
-        if self.resources.networks.wants_more(now) && self.plans.all().any(|plan| plan.isolates_network()) {
-            timeout = PollTimeout::ZERO;
-        }
         let link_events =
             if self.outbox.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT };
         let mut fds = vec![
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.as_fd(), link_events),
         ];
-        let door = self.door.as_ref().filter(|_| !self.outbox.is_long()).and_then(Door::watched);
-        let own = [door, self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
+        let own = [door.and_then(Door::watched), self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
         let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
-            Ok(0) if timeout == PollTimeout::ZERO => self.resources.networks.refill(now),
+            // Not when the time was up for something else.
+            Ok(0) if refill => self.resources.networks.refill(now),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(MonitorError::System("poll", errno.into())),
         }
@@ -300,27 +321,10 @@ impl Monitor {
             return;
         }
         let adopted = |pid: &Pid| !self.jobs.values().any(|job| job.owns(*pid));
-        while let Some(pid) = ended_child().filter(adopted) {
+        // Commands can leave more of them all the time; those that are over are still there in the next round.
+        for pid in (0..ADOPTED).map_while(|_| ended_child().filter(adopted)) {
             reap(pid);
         }
-    }
-
-    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
-    /// monitor from its deadlines.
-    fn take_messages(&mut self) -> Result<(), MonitorError> {
-        let mut buffer = [0; MESSAGE_LEN + 1];
-        for _ in 0..MESSAGES {
-            match scm::receive_now(self.link.as_fd(), &mut buffer) {
-                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-                Err(errno) => return Err(MonitorError::System("link", errno.into())),
-                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
-                Ok(received) if received.truncated => {
-                    self.complain(format_args!("oversize message refused"));
-                }
-                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
-            }
-        }
-        Ok(())
     }
 
     /// Looks after one sandbox: what it says, its deadlines, its end.
@@ -362,6 +366,8 @@ impl Monitor {
             });
             std::thread::sleep(Duration::from_millis(1));
         }
+        // The kernel closes them, when everything else is done.
+        std::mem::forget(std::mem::take(&mut self.kept));
         self.resources.cgroups.close();
         self.note(Entry::Stopped);
         self.audit.tell();

@@ -1,30 +1,21 @@
 //! Network namespaces with nothing but a loopback of their own, made off the path and used once.
 
-use crate::sys::socket::bring_up_loopback;
+use super::stock::Stock;
+use crate::{sandbox::steps::injected, sys::socket::bring_up_loopback};
 use nix::{
     errno::Errno,
     sched::{CloneFlags, setns, unshare},
 };
-use std::{
-    fs::File,
-    io,
-    os::fd::OwnedFd,
-    process::abort,
-    time::{Duration, Instant},
-};
+use std::{fs::File, io, os::fd::OwnedFd, process::abort, time::Instant};
 
-/// Namespaces that wait.
-const STOCK: usize = 4;
-/// Time after a failed attempt to add one.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Fails the making of a namespace in tests.
+const FAULT: &str = "network_namespace";
 
-/// The stock.
+/// The monitor's own namespace, and others that wait to be leased.
 #[derive(Debug)]
 pub(super) struct Networks {
     own: File,
-    stock: Vec<OwnedFd>,
-    /// After a failure: no attempt before this.
-    pause_until: Option<Instant>,
+    stock: Stock<OwnedFd>,
 }
 
 impl Networks {
@@ -33,7 +24,7 @@ impl Networks {
     /// # Errors
     /// When the monitor's own namespace cannot be named.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Vec::new(), pause_until: None })
+        Ok(Self { own: File::open("/proc/self/ns/net")?, stock: Stock::new() })
     }
 
     /// A namespace in which nothing has ever run.
@@ -41,35 +32,35 @@ impl Networks {
     /// # Errors
     /// errno of unshare(2).
     pub(super) fn lease(&mut self) -> Result<OwnedFd, Errno> {
-        match self.stock.pop() {
-            Some(network) => Ok(network),
-            None => self.make(),
-        }
+        let Self { own, stock } = self;
+        stock.take(|| make(own))
     }
 
     /// Whether one is missing from the stock and could be made.
     pub(super) fn wants_more(&self, now: Instant) -> bool {
-        self.stock.len() < STOCK && self.pause_until.is_none_or(|until| now >= until)
+        self.stock.wants_more(now)
     }
 
-    /// Adds one to the stock; for times when nobody waits.
+    /// Adds one to the stock if one is missing; for times when nobody waits.
     pub(super) fn refill(&mut self, now: Instant) {
-        match self.make() {
-            Ok(network) => self.stock.push(network),
-            Err(_) => self.pause_until = Some(now + PAUSE),
-        }
+        let Self { own, stock } = self;
+        stock.refill(now, || make(own));
     }
+}
 
-    fn make(&self) -> Result<OwnedFd, Errno> {
-        unshare(CloneFlags::CLONE_NEWNET)?;
-        let made = bring_up_loopback().and_then(|()| {
-            let file = File::open("/proc/self/ns/net");
-            file.map(OwnedFd::from).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
-        });
-        if setns(&self.own, CloneFlags::CLONE_NEWNET).is_err() {
-            // A monitor in a sandbox's network must not go on.
-            abort();
-        }
-        made
+/// Makes a namespace, and returns to the monitor's `own`.
+fn make(own: &File) -> Result<OwnedFd, Errno> {
+    if injected(FAULT) {
+        return Err(Errno::ENOSPC);
     }
+    unshare(CloneFlags::CLONE_NEWNET)?;
+    let made = bring_up_loopback().and_then(|()| {
+        let file = File::open("/proc/self/ns/net");
+        file.map(OwnedFd::from).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
+    });
+    if setns(own, CloneFlags::CLONE_NEWNET).is_err() {
+        // A monitor in a sandbox's network must not go on.
+        abort();
+    }
+    made
 }

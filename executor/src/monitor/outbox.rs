@@ -54,3 +54,103 @@ impl Outbox {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::link::MESSAGE_LEN;
+    use nix::{
+        sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
+        unistd::pipe,
+    };
+    use std::{fs::File, io::Write};
+
+    fn link() -> (OwnedFd, OwnedFd) {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap()
+    }
+
+    /// The next message, if there is one, and what came with it.
+    fn read(server: &OwnedFd) -> Option<(ToServer, Vec<OwnedFd>)> {
+        let mut buffer = [0; MESSAGE_LEN];
+        let received = scm::receive_now(server.as_fd(), &mut buffer).ok()?;
+        Some((ToServer::decode(&buffer[..received.length]).unwrap(), received.descriptors))
+    }
+
+    #[test]
+    fn a_server_that_does_not_read_is_never_waited_for_and_given_up_in_the_end() {
+        let (link, _server) = link();
+        let mut outbox = Outbox::default();
+        let mut pushed = 0;
+        let given_up = loop {
+            outbox.push(&ToServer::Executed(pushed), Vec::new());
+            pushed += 1;
+            if let Err(errno) = outbox.flush(link.as_fd()) {
+                break errno;
+            }
+            assert!(outbox.waiting.len() <= MESSAGES_MAX, "more and more wait");
+            assert_eq!(outbox.is_long(), outbox.waiting.len() > LONG);
+        };
+        assert_eq!(given_up, Errno::ENOBUFS);
+        // What fits into the socket, what may wait, and the one too many.
+        assert!(pushed > MESSAGES_MAX as u64, "{pushed}");
+    }
+
+    #[test]
+    fn what_waits_arrives_once_in_order_and_with_its_descriptors() {
+        let (link, server) = link();
+        let mut outbox = Outbox::default();
+        let mut expected = 0;
+        let mut check = |(message, descriptors): (ToServer, Vec<OwnedFd>)| {
+            assert_eq!(message, ToServer::Executed(expected));
+            assert_eq!(descriptors.len(), usize::from(expected % 21 == 0), "{expected}");
+            for fd in descriptors {
+                // It is the one that was pushed: what is written to it comes out of its pipe.
+                File::from(fd).write_all(&[1]).unwrap();
+            }
+            expected += 1;
+        };
+        let mut readers = Vec::new();
+        let mut waited = false;
+        for number in 0..2000 {
+            let mut descriptors = Vec::new();
+            if number % 21 == 0 {
+                let (reader, writer) = pipe().unwrap();
+                readers.push(reader);
+                descriptors.push(writer);
+            }
+            outbox.push(&ToServer::Executed(number), descriptors);
+            outbox.flush(link.as_fd()).unwrap();
+            waited |= !outbox.is_empty();
+            // A server that reads one message for three that come.
+            if number % 3 == 0 {
+                read(&server).into_iter().for_each(&mut check);
+            }
+        }
+        while !outbox.is_empty() {
+            read(&server).into_iter().for_each(&mut check);
+            outbox.flush(link.as_fd()).unwrap();
+        }
+        while let Some(received) = read(&server) {
+            check(received);
+        }
+        assert!(waited, "the socket never was full");
+        assert_eq!(expected, 2000);
+        for reader in readers {
+            let mut byte = [0];
+            assert_eq!(nix::unistd::read(&reader, &mut byte), Ok(1));
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_gone_is_an_error_and_what_was_for_it_stays_nobodys() {
+        let (link, server) = link();
+        let (reader, writer) = pipe().unwrap();
+        let mut outbox = Outbox::default();
+        outbox.push(&ToServer::Drain, vec![writer]);
+        drop(server);
+        assert_eq!(outbox.flush(link.as_fd()), Err(Errno::EPIPE));
+        drop(outbox);
+        assert_eq!(nix::unistd::read(&reader, &mut [0]), Ok(0), "the other end is still open");
+    }
+}

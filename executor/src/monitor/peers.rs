@@ -31,13 +31,17 @@ impl Peer {
     /// errno of getsockopt(2); `EACCES` for the uid that stands for nobody.
     pub(super) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
         let credentials = getsockopt(socket, PeerCredentials)?;
-        if credentials.uid() == OVERFLOW_UID || credentials.uid() == u32::MAX {
-            return Err(Errno::EACCES);
-        }
+        let uid = somebody(credentials.uid())?;
         let mut groups = peer_groups(socket.as_fd())?;
         groups.push(credentials.gid());
-        Ok(Self { uid: credentials.uid(), groups })
+        Ok(Self { uid, groups })
     }
+}
+
+/// The uid, unless it stands for everybody who has none here (a user namespace's unmapped ones), or for
+/// nobody at all.
+fn somebody(uid: u32) -> Result<u32, Errno> {
+    if uid == OVERFLOW_UID || uid == u32::MAX { Err(Errno::EACCES) } else { Ok(uid) }
 }
 
 /// What a connection may still do.
@@ -62,14 +66,18 @@ pub(super) struct Connection {
 const OTHER_FILES: u64 = 64;
 /// Open files of a connection in the server half: its socket and the pipes of its command.
 const FILES_EACH: u64 = 4;
+/// Open files of a command in the monitor half, from its launch to its last trace: processes, pairs, pipes,
+/// leaves, storage. Without one a limit could not be looked at, nor a leaf be killed.
+const FILES_OF_COMMAND: u64 = 14;
 /// With fewer connections than this there is no use in starting.
 const LEAST_TOTAL: u64 = 64;
 
-/// How many connections may be open at once.
+/// How many connections may be open at once, and how many commands be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCaps {
     per_peer: usize,
     total: usize,
+    commands: usize,
 }
 
 impl ConnectionCaps {
@@ -79,11 +87,14 @@ impl ConnectionCaps {
     /// The caps of a process that may have so many files open; none when it can do nothing with so few. A
     /// server half without a descriptor for a connection could only end.
     pub fn for_open_files(files: u64) -> Option<Self> {
-        let total = files.saturating_sub(OTHER_FILES) / FILES_EACH;
+        let left = files.saturating_sub(OTHER_FILES);
+        let total = left / FILES_EACH;
         let total =
             usize::try_from(total).ok().filter(|_| total >= LEAST_TOTAL)?.min(limits::CONNECTIONS_TOTAL);
         // No peer can take all of them.
-        Some(Self { per_peer: limits::CONNECTIONS_PER_PEER.min(total / 2), total })
+        let per_peer = limits::CONNECTIONS_PER_PEER.min(total / 2);
+        let commands = usize::try_from(left / FILES_OF_COMMAND).unwrap_or(usize::MAX).min(total);
+        Some(Self { per_peer, total, commands })
     }
 }
 
@@ -101,12 +112,17 @@ impl Connections {
         Self { caps, next: 1, open: HashMap::new() }
     }
 
+    /// How many commands there is room for.
+    pub(super) fn commands(&self) -> usize {
+        self.caps.commands
+    }
+
     /// Gives a connection its number.
     ///
     /// # Errors
     /// Busy when the peer, or all together, have as many as they may.
     pub(super) fn admit(&mut self, peer: Peer) -> Result<ConnectionId, ConnectionRefusal> {
-        let ConnectionCaps { per_peer, total } = self.caps;
+        let ConnectionCaps { per_peer, total, .. } = self.caps;
         let of_peer = self.open.values().filter(|c| c.peer.uid == peer.uid).count();
         if of_peer >= per_peer || self.open.len() >= total {
             return Err(ConnectionRefusal::Busy { per_peer: per_peer as u64, total: total as u64 });
@@ -143,23 +159,116 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        profile::{Profile, RawProfile},
+        sys::raw::become_other,
+    };
+    use std::{
+        collections::HashSet,
+        os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixListener, UnixStream},
+        },
+        thread,
+    };
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid, groups: Vec::new() }
+    }
 
     #[test]
     fn few_open_files_mean_few_connections_and_too_few_none() {
-        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total));
-        assert_eq!(caps(u64::MAX), Some((512, 2048)));
-        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048)));
-        assert_eq!(caps(1024), Some((120, 240)));
+        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total, c.commands));
+        assert_eq!(caps(u64::MAX), Some((512, 2048, 2048)));
+        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048, 585)));
+        assert_eq!(caps(1024), Some((120, 240, 68)));
+        assert_eq!(caps(320), Some((32, 64, 18)));
         assert_eq!(caps(319), None);
         assert_eq!(caps(0), None);
     }
 
     #[test]
     fn a_peer_has_its_share_and_no_more() {
-        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3 });
-        let mut admit = |uid| connections.admit(Peer { uid, groups: Vec::new() });
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3, commands: 3 });
+        let mut admit = |uid| connections.admit(peer(uid));
         assert_eq!((admit(1), admit(1)), (Ok(1), Ok(2)));
         let busy = Err(ConnectionRefusal::Busy { per_peer: 2, total: 3 });
         assert_eq!((admit(1), admit(2), admit(3)), (busy, Ok(3), busy));
+        // Whoever leaves makes room for its own kind, and for others where all together are too many.
+        connections.close(1);
+        assert_eq!(connections.admit(peer(1)), Ok(4));
+        connections.close(3);
+        assert_eq!((connections.admit(peer(1)), connections.admit(peer(3))), (busy, Ok(5)));
+    }
+
+    #[test]
+    fn a_number_is_given_once_and_a_launch_too() {
+        let mut connections = Connections::new(ConnectionCaps { per_peer: 1, total: 2, commands: 2 });
+        let mut last = 0;
+        for _ in 0..100 {
+            let number = connections.admit(peer(7)).unwrap();
+            assert!(number > last);
+            // One that is turned away takes no number and leaves none.
+            assert!(connections.admit(peer(7)).is_err());
+            assert_eq!(connections.take_launch(number), Some(peer(7)));
+            assert_eq!(connections.take_launch(number), None);
+            assert_eq!(connections.get(number).map(|c| c.stage), Some(Stage::Used));
+            connections.close(number);
+            assert!(connections.get(number).is_none() && connections.take_launch(number).is_none());
+            // Nor is another's freed by closing what is closed, or never was.
+            connections.close(number);
+            connections.close(number + 1);
+            last = number;
+        }
+        assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn the_uid_of_nobody_is_no_peer() {
+        for uid in [0, 1, 65_533, OVERFLOW_UID + 1, u32::MAX - 1] {
+            assert_eq!(somebody(uid), Ok(uid));
+        }
+        assert_eq!((somebody(65_534), somebody(u32::MAX)), (Err(Errno::EACCES), Err(Errno::EACCES)));
+    }
+
+    /// A socket whose other end was connected by a thread of this uid, gid and supplementary groups; the
+    /// kernel keeps them for each thread.
+    fn connected_as(uid: u32, gid: u32, groups: &'static [u32]) -> OwnedFd {
+        assert!(nix::unistd::geteuid().is_root(), "needs root, to connect as somebody else");
+        let name = format!("cordon-peers-{}-{uid}-{gid}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let stream = thread::spawn(move || {
+            become_other(uid, gid, groups).unwrap();
+            UnixStream::connect_addr(&address).unwrap()
+        });
+        let (accepted, _) = listener.accept().unwrap();
+        drop(stream.join().unwrap());
+        accepted.into()
+    }
+
+    #[test]
+    fn uid_and_groups_are_those_that_the_kernel_has_of_whoever_connected() {
+        let peer = Peer::of(&connected_as(4001, 4002, &[4003, 4004])).unwrap();
+        let groups: HashSet<_> = peer.groups.iter().copied().collect();
+        assert_eq!((peer.uid, groups), (4001, HashSet::from([4002, 4003, 4004])));
+        // None of its own beside the one of the process, and none of this process.
+        assert_eq!(Peer::of(&connected_as(4001, 4005, &[])), Ok(Peer { uid: 4001, groups: vec![4005] }));
+        // More than a first look has room for.
+        static MANY: [u32; 300] = [4100; 300];
+        assert_eq!(Peer::of(&connected_as(4001, 4006, &MANY)).unwrap().groups.len(), 301);
+        assert_eq!(Peer::of(&connected_as(OVERFLOW_UID, 4007, &[4003])), Err(Errno::EACCES));
+    }
+
+    #[test]
+    fn a_profile_for_a_group_is_for_its_members_alone() {
+        // The group that may connect, where a profile names none.
+        let profile = Profile::from_raw("p", RawProfile::default(), 4020).unwrap();
+        let allows = |uid, gid, groups| {
+            let peer = Peer::of(&connected_as(uid, gid, groups)).unwrap();
+            profile.allows(peer.uid, &peer.groups)
+        };
+        assert!(allows(4011, 4012, &[4013, 4020]) && allows(4014, 4020, &[]));
+        assert!(!allows(4020, 4012, &[4013]) && !allows(4015, 4012, &[]));
     }
 }

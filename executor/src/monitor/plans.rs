@@ -37,11 +37,13 @@ pub struct Plans {
     roots: PathBuf,
     generation: u64,
     watch: Option<Inotify>,
-    due: Option<Instant>,
+    pending: Pending,
 }
 
 /// Quiet time after a change before the roots are made anew: a package installation changes many files.
 const SETTLE: Duration = Duration::from_millis(500);
+/// Most time after the first change: something may never be quiet.
+const SETTLE_MOST: Duration = Duration::from_secs(5);
 /// Everything that changes what a copy would hold.
 const CHANGES: AddWatchFlags = AddWatchFlags::IN_ATTRIB
     .union(AddWatchFlags::IN_CLOSE_WRITE)
@@ -87,7 +89,7 @@ impl Plans {
         };
         let by_name = config.profiles.iter().map(|(name, profile)| (name.clone(), Arc::new(plan(profile))));
         let by_name: BTreeMap<_, _> = by_name.collect();
-        let mut plans = Self { by_name, roots, generation: 0, watch: None, due: None };
+        let mut plans = Self { by_name, roots, generation: 0, watch: None, pending: Pending::default() };
         if host.namespaces {
             plans.make_roots().map_err(failed("the roots of the profiles"))?;
         }
@@ -111,19 +113,18 @@ impl Plans {
 
     /// When the roots are to be made anew.
     pub fn refresh_due(&self) -> Option<Instant> {
-        self.due
+        self.pending.due()
     }
 
     /// Takes in changes of /etc and, once they have settled, makes the roots anew. Where that fails the old
     /// ones stay.
     pub fn keep_fresh(&mut self, now: Instant) {
         if self.watch.as_ref().is_some_and(|watch| watch.read_events().is_ok()) {
-            self.due = Some(now + SETTLE);
+            self.pending.add(now);
         }
-        if self.due.is_none_or(|due| now < due) {
+        if !self.pending.take(now) {
             return;
         }
-        self.due = None;
         if let Err(fault) = self.make_roots() {
             crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
         }
@@ -158,6 +159,34 @@ impl Plans {
             })
             .ok();
         Ok(())
+    }
+}
+
+/// Changes that are not in the roots yet.
+#[derive(Debug, Default)]
+struct Pending {
+    /// The first and the last of them.
+    seen: Option<(Instant, Instant)>,
+}
+
+impl Pending {
+    /// One more is seen.
+    fn add(&mut self, now: Instant) {
+        self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
+    }
+
+    /// When they have settled, or will be taken over all the same.
+    fn due(&self) -> Option<Instant> {
+        self.seen.map(|(first, last)| (last + SETTLE).min(first + SETTLE_MOST))
+    }
+
+    /// Whether they are to be taken over now; then none is left.
+    fn take(&mut self, now: Instant) -> bool {
+        let due = self.due().is_some_and(|due| now >= due);
+        if due {
+            self.seen = None;
+        }
+        due
     }
 }
 
@@ -201,4 +230,33 @@ fn watch_copied(hidden: &[&[PathBuf]]) -> Result<Inotify, Fault> {
         }
     }
     Ok(watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_taken_over_when_they_have_settled_and_when_they_never_do() {
+        let (mut pending, start) = (Pending::default(), Instant::now());
+        assert!(pending.due().is_none() && !pending.take(start + SETTLE_MOST));
+        pending.add(start);
+        let second = start + SETTLE / 2;
+        pending.add(second);
+        assert_eq!(pending.due(), Some(second + SETTLE));
+        assert!(!pending.take(start + SETTLE) && pending.take(second + SETTLE));
+        assert!(pending.due().is_none() && !pending.take(second + SETTLE));
+        // Something changes all the time.
+        let mut now = second + SETTLE;
+        let begun = now;
+        let taken = loop {
+            pending.add(now);
+            if pending.take(now) {
+                break now;
+            }
+            now += SETTLE / 3;
+            assert!(now < begun + 2 * SETTLE_MOST, "never taken over");
+        };
+        assert!((SETTLE_MOST..SETTLE_MOST + SETTLE).contains(&(taken - begun)));
+    }
 }

@@ -79,13 +79,16 @@ pub(super) fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, 
 /// can neither change nor be anything else.
 ///
 /// # Errors
-/// When there is none, more than one, or it is another kind of file.
-pub(super) fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, LaunchRefusal> {
-    let request =
-        descriptors.pop().filter(|_| descriptors.is_empty()).ok_or(LaunchRefusal::BadRequestFile)?;
-    match memfd::sealed_length(request.as_fd()) {
-        Some(length) if length <= limits::SEALED_REQUEST_MAX => Ok(request),
-        _ => Err(LaunchRefusal::BadRequestFile),
+/// What there is, when there is none, more than one, or it is another kind of file.
+pub(super) fn check_request(mut descriptors: Vec<OwnedFd>) -> Result<OwnedFd, Vec<OwnedFd>> {
+    let length = |request: &OwnedFd| memfd::sealed_length(request.as_fd());
+    let is_request = |request| length(request).is_some_and(|length| length <= limits::SEALED_REQUEST_MAX);
+    match descriptors.pop() {
+        Some(request) if descriptors.is_empty() && is_request(&request) => Ok(request),
+        other => {
+            descriptors.extend(other);
+            Err(descriptors)
+        }
     }
 }
 
@@ -114,8 +117,8 @@ mod tests {
     fn only_one_sealed_memory_file_is_forwarded() {
         let sealed = || memfd::sealed(b"x").unwrap();
         assert!(check_request(vec![sealed()]).is_ok());
-        assert!(check_request(vec![]).is_err());
-        assert!(check_request(vec![sealed(), sealed()]).is_err());
-        assert!(check_request(vec![File::open("/etc/passwd").unwrap().into()]).is_err());
+        let refused = |descriptors| check_request(descriptors).unwrap_err().len();
+        assert_eq!((refused(vec![]), refused(vec![sealed(), sealed()])), (0, 2));
+        assert_eq!(refused(vec![File::open("/etc/passwd").unwrap().into()]), 1);
     }
 }

@@ -1,5 +1,8 @@
 //! What the server may ask, in which state, and what the monitor does: anything else is refused.
 //!
+//! `allowed.rs` says when, message by message; what is not allowed then is answered as if there were nothing
+//! of that number, or not at all: an end can cross a message on its way.
+//!
 //! | message | allowed when | does |
 //! |---|---|---|
 //! | Launch | the connection is open and has launched nothing | checks everything again, launches |
@@ -10,11 +13,12 @@
 //! | Pong | always | nothing |
 
 use super::{
-    Monitor,
+    Monitor, MonitorError,
+    allowed::is_allowed,
     audit::fingerprint,
-    job::{Job, enforced},
+    job::{Job, Stage, enforced},
     launch::launch,
-    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
+    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
     peers::Peer,
     policy::{Limits, authorize, check_request, resolve},
 };
@@ -23,9 +27,14 @@ use crate::sandbox::{
     message::{Held, Report},
     steps::{FailedStep, Fault, injected},
 };
+use crate::sys::{memfd, scm};
 use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
-use std::{fmt, os::fd::OwnedFd, sync::Arc};
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
 /// sampled watchdog comes first, this only bounds how far a process gets between two samples.
@@ -37,20 +46,115 @@ const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
-/// Lines of the log about messages of the server that are none.
+/// Messages of the server that are taken in one round; each may be a launch.
+const MESSAGES: usize = 16;
+/// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
 
 impl Monitor {
+    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
+    /// monitor from its deadlines.
+    pub(super) fn take_messages(&mut self) -> Result<(), MonitorError> {
+        let mut buffer = [0; MESSAGE_LEN + 1];
+        for _ in 0..MESSAGES {
+            match scm::receive_now(self.link.as_fd(), &mut buffer) {
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                Err(errno) => return Err(MonitorError::System("link", errno.into())),
+                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
+                Ok(received) if received.truncated => {
+                    self.complain(format_args!("oversize message refused"));
+                    self.keep(received.descriptors);
+                }
+                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
+            }
+        }
+        Ok(())
+    }
+
     /// Does what one message asks, or refuses it.
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
         let Ok(message) = ToMonitor::decode(bytes) else {
+            self.keep(descriptors);
             return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
+        self.take_up(message, descriptors);
+    }
+
+    fn take_up(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
+        let named = message.connection();
+        let connection = named.and_then(|number| self.connections.get(number)).map(|found| found.stage);
+        let command = self.jobs.values().find(|job| Some(job.connection) == named).map(|job| job.stage);
+        if is_allowed(&message, connection, command) {
+            if matches!(message, ToMonitor::Launch { .. }) && self.is_clearing_up() {
+                // One a connection: what waits is bounded as they are.
+                if self.postponed.iter().all(|(other, _)| other.connection() != named) {
+                    return self.postponed.push((message, descriptors));
+                }
+                self.refuse(message);
+                return self.keep(descriptors);
+            }
+            self.obey(message, descriptors);
+        } else {
+            self.refuse(message);
+            self.keep(descriptors);
+        }
+    }
+
+    /// Takes over descriptors that are not needed. Sealed memory is closed; whatever else a server has got hold
+    /// of can make whoever closes it last wait as long as its other end likes.
+    pub(super) fn keep(&mut self, descriptors: Vec<OwnedFd>) {
+        let waits = |fd: &OwnedFd| memfd::sealed_length(fd.as_fd()).is_none();
+        self.kept.extend(descriptors.into_iter().filter(waits));
+    }
+
+    /// Whether something of a command that has ended is still there which only its uid tells from another's: what
+    /// ends it would end the next command too.
+    fn is_clearing_up(&self) -> bool {
+        self.jobs.values().any(|job| !job.is_live() && job.plan.host.one_at_a_time)
+    }
+
+    /// Takes up the launches that had to wait, once they need no longer.
+    pub(super) fn launch_postponed(&mut self) {
+        if !self.postponed.is_empty() && !self.is_clearing_up() {
+            for (message, descriptors) in std::mem::take(&mut self.postponed) {
+                self.take_up(message, descriptors);
+            }
+        }
+    }
+
+    /// Answers what is not allowed now, where an answer is waited for.
+    fn refuse(&mut self, message: ToMonitor) {
+        match message {
+            ToMonitor::Launch { connection, profile, .. } => {
+                let refusal = LaunchRefusal::OutOfOrder;
+                // The one refusal that a connection can be given again and again.
+                if self.may_complain() {
+                    self.record_refusal(connection, profile, refusal);
+                }
+                self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+            }
+            ToMonitor::KillJob { connection, .. } => {
+                self.outbox.push(&ToServer::KillAnswer { connection, found: false }, Vec::new());
+            }
+            _ => {}
+        }
+    }
+
+    fn refuse_launch(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
+        self.record_refusal(connection, profile, refusal);
+        self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+    }
+
+    fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
+        let (request, others) = match check_request(descriptors) {
+            Ok(request) => (Some(request), Vec::new()),
+            Err(others) => (None, others),
+        };
+        self.keep(others);
         match message {
             ToMonitor::Launch { connection, profile, stdin, limits } => {
-                if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, descriptors) {
-                    self.record_refusal(connection, profile, refusal);
-                    self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+                if let Err(refusal) = self.launch(connection, &profile, stdin, &limits, request) {
+                    self.refuse_launch(connection, profile, refusal);
                 }
             }
             ToMonitor::Cancel(connection) => self.end_of(connection, EndedBy::Cancelled),
@@ -70,12 +174,19 @@ impl Monitor {
         }
     }
 
-    /// Logs what an honest server never does: a few times, as one that is not could fill the log with it.
+    /// Logs what an honest server never does.
     pub(super) fn complain(&mut self, of: fmt::Arguments<'_>) {
-        if self.complaints < COMPLAINTS_MAX {
-            self.complaints += 1;
+        if self.may_complain() {
             crate::log!("server: {of}");
         }
+    }
+
+    /// Whether what an honest server never does is written down once more: one that is not could fill log and
+    /// trail with it.
+    fn may_complain(&mut self) -> bool {
+        let may = self.complaints < COMPLAINTS_MAX;
+        self.complaints += u32::from(may);
+        may
     }
 
     fn end_of(&mut self, connection: ConnectionId, cause: EndedBy) {
@@ -100,7 +211,7 @@ impl Monitor {
         profile: &str,
         stdin: bool,
         asked: &AskedLimits,
-        descriptors: Vec<OwnedFd>,
+        request: Option<OwnedFd>,
     ) -> Result<(), LaunchRefusal> {
         let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
@@ -108,7 +219,7 @@ impl Monitor {
         }
         let plan = Arc::clone(authorize(&self.plans, profile, &peer)?);
         let limits = resolve(&plan.profile, asked)?;
-        let request = check_request(descriptors)?;
+        let request = request.ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
         let id = self.next_job;
         self.next_job += 1;
@@ -197,14 +308,20 @@ impl Monitor {
         }
     }
 
+    /// How many there may be: of a peer under a profile until what they left is torn down, of all until the last
+    /// trace is gone.
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
-        let live = self.jobs.values().filter(|job| job.is_live());
-        if plan.host.one_at_a_time && live.clone().next().is_some() {
+        let commands = self.connections.commands();
+        if self.jobs.len() >= commands {
+            return Err(LaunchRefusal::Full { commands: commands as u64 });
+        }
+        let there = || self.jobs.values().filter(|job| job.stage != Stage::Dying);
+        if plan.host.one_at_a_time && there().next().is_some() {
             return Err(LaunchRefusal::OneAtATime);
         }
         let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
         let concurrency = plan.profile.concurrency;
-        if live.filter(same).count() >= concurrency as usize {
+        if there().filter(same).count() >= concurrency as usize {
             Err(LaunchRefusal::Busy { concurrency })
         } else {
             Ok(())

@@ -1,34 +1,39 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
-use crate::sys::process::{CloneOptions, Cloned, clone_process, exit_now};
-use nix::{errno::Errno, sys::statvfs::fstatvfs};
+use super::launch::Process;
+use crate::sys::process::{CloneOptions, Cloned, clone_process, close_all_but, exit_now};
+use nix::{
+    errno::Errno,
+    sys::{prctl::set_pdeathsig, signal::Signal, statvfs::fstatvfs},
+};
 use std::{
+    collections::BTreeSet,
     fs,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
+    path::Path,
 };
 
 /// Memory that the processes and the sandbox's own file systems hold, bytes, at most: pages that several
 /// processes share are counted once for each.
 pub(super) fn memory(processes: &[i32], storage: &[OwnedFd]) -> u64 {
-    total(storage, processes.iter().map(|pid| resident(*pid)))
+    total(stored(storage), processes.iter().map(|pid| resident(*pid)))
 }
 
 /// Anonymous memory, and the larger of what is stored and what is mapped as shared memory: a file of /tmp
 /// that is mapped is both.
-fn total(storage: &[OwnedFd], processes: impl Iterator<Item = Held>) -> u64 {
-    let stored: u64 = storage.iter().map(stored).sum();
+fn total(stored: u64, processes: impl Iterator<Item = Held>) -> u64 {
     let held = processes.fold(Held::default(), |sum, held| Held {
-        anonymous: sum.anonymous + held.anonymous,
-        shared: sum.shared + held.shared,
+        anonymous: sum.anonymous.saturating_add(held.anonymous),
+        shared: sum.shared.saturating_add(held.shared),
     });
-    held.anonymous + held.shared.max(stored)
+    held.anonymous.saturating_add(held.shared.max(stored))
 }
 
 /// What a process holds, bytes.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
     anonymous: u64,
     shared: u64,
@@ -37,65 +42,93 @@ struct Held {
 /// Starts a process that counts shared pages once, and ends with 0 when that is within `limit`, else with 1.
 ///
 /// Telling shared pages apart takes each process's memory lock, which the process itself can hold as long as
-/// it likes: the monitor must never wait for one.
+/// it likes: the monitor must never wait for one. What is started may have to, so it keeps nothing open that
+/// somebody waits to see closed, and ends with the monitor.
 ///
 /// # Errors
 /// errno of clone3(2).
-pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<OwnedFd, Errno> {
+pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<Process, Errno> {
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
-        Cloned::Parent { pidfd, .. } => Ok(pidfd),
+        Cloned::Parent { pid, pidfd } => Ok(Process { pid, pidfd }),
         Cloned::Child => {
-            exit_now(i32::from(total(storage, processes.iter().map(|pid| proportional(*pid))) > limit))
+            let kept: Vec<_> = storage.iter().map(AsRawFd::as_raw_fd).collect();
+            let _ = close_all_but(&kept);
+            let _ = set_pdeathsig(Signal::SIGKILL);
+            let counted = processes.iter().map(|pid| proportional(*pid));
+            exit_now(i32::from(total(stored(storage), counted) > limit))
         }
     }
 }
 
-/// Bytes in use on a tmpfs.
-fn stored(directory: &OwnedFd) -> u64 {
-    fstatvfs(directory.as_fd())
-        .map_or(0, |stat| stat.blocks().saturating_sub(stat.blocks_free()) * stat.block_size())
+/// Bytes in use on these file systems.
+fn stored(directories: &[OwnedFd]) -> u64 {
+    let used = |directory: &OwnedFd| {
+        let stat = fstatvfs(directory.as_fd()).ok()?;
+        Some(stat.blocks().saturating_sub(stat.blocks_free()).saturating_mul(stat.block_size()))
+    };
+    directories.iter().filter_map(used).fold(0, u64::saturating_add)
+}
+
+/// A file of /proc; empty for a process that has ended meanwhile. A process names itself with any bytes,
+/// which stand in some of its files as they are (prctl(2), PR_SET_NAME).
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Resident pages that belong to no file on a disk (proc_pid_status(5)). Takes no lock of the process's.
 fn resident(pid: i32) -> Held {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let text = read(format!("/proc/{pid}/status"));
     Held { anonymous: kibibytes(&text, "RssAnon:"), shared: kibibytes(&text, "RssShmem:") }
 }
 
-/// The same with shared pages divided among their holders (proc_pid_smaps(5)). A process that has ended
-/// meanwhile holds nothing.
+/// The same with shared pages divided among their holders (proc_pid_smaps(5)).
 fn proportional(pid: i32) -> Held {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let text = read(format!("/proc/{pid}/smaps_rollup"));
     Held { anonymous: kibibytes(&text, "Pss_Anon:"), shared: kibibytes(&text, "Pss_Shmem:") }
 }
 
-/// The value of a line `KEY 12 kB`, bytes.
+/// The value of a line `KEY 12 kB`, bytes; 0 when there is none.
 fn kibibytes(text: &str, key: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_suffix(" kB"));
-    line.and_then(|number| number.parse::<u64>().ok()).map_or(0, |number| number << 10)
+    line.and_then(|number| number.parse::<u64>().ok()).map_or(0, |number| number.saturating_mul(1024))
 }
 
-/// The processes and all their descendants, for hosts without cgroup v2 (proc_tid_children(5)).
-pub(super) fn tree(mut found: Vec<i32>) -> Vec<i32> {
+/// The processes and all their descendants, each once, for hosts without cgroup v2 (proc_tid_children(5)). At
+/// most so many are looked for: a process that forks and ends could lead on for ever.
+pub(super) fn tree(roots: &[i32], most: usize) -> Vec<i32> {
+    descendants(roots, most, |pid| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        tasks.flat_map(|task| numbers(&read(task.path().join("children")))).collect()
+    })
+}
+
+/// As [`tree`]. A process whose parent ends becomes a child of another: it may be met twice.
+fn descendants(roots: &[i32], most: usize, children: impl Fn(i32) -> Vec<i32>) -> Vec<i32> {
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    let mut add = |found: &mut Vec<i32>, pids: Vec<i32>| {
+        found.extend(pids.into_iter().filter(|pid| known.insert(*pid)));
+    };
+    add(&mut found, roots.to_vec());
     let mut next = 0;
-    while next < found.len() {
-        let tasks = fs::read_dir(format!("/proc/{}/task", found[next]));
-        for task in tasks.into_iter().flatten().flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-        }
+    while next < found.len() && found.len() < most {
+        let below = children(found[next]);
+        add(&mut found, below);
         next += 1;
     }
     found
+}
+
+/// Process numbers, separated by white space.
+fn numbers(text: &str) -> Vec<i32> {
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid > 0).collect()
 }
 
 /// Children of the monitor that run under this uid: on a host without pid namespaces what a command has
 /// left behind becomes the monitor's (PR_SET_CHILD_SUBREAPER, prctl(2)).
 pub(super) fn adopted(uid: u32) -> Vec<i32> {
     let own = std::process::id();
-    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
     let of_uid = |pid: &i32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|meta| meta.uid() == uid);
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(of_uid).collect()
+    numbers(&read(format!("/proc/{own}/task/{own}/children"))).into_iter().filter(of_uid).collect()
 }
 
 /// Threads of the processes.
@@ -105,14 +138,20 @@ pub(super) fn threads(processes: &[i32]) -> u64 {
 }
 
 /// Processor time of the processes and of those children of theirs that they have waited for,
-/// microseconds: fields 14 to 17 of stat (proc_pid_stat(5)).
+/// microseconds.
 pub(super) fn cpu_us(processes: &[i32]) -> u64 {
     const TICK_US: u64 = 10_000;
-    let ticks = |pid: &i32| -> u64 {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let fields = after_name.split_whitespace().skip(11).take(4);
-        fields.map(|field| field.parse::<u64>().unwrap_or(0)).sum()
-    };
-    processes.iter().map(ticks).sum::<u64>() * TICK_US
+    let used = processes.iter().map(|pid| ticks(&read(format!("/proc/{pid}/stat"))));
+    used.fold(0, u64::saturating_add).saturating_mul(TICK_US)
 }
+
+/// Fields 14 to 17 of a process's `stat` (proc_pid_stat(5)): clock ticks. The name before them can have
+/// anything in it.
+fn ticks(stat: &str) -> u64 {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields = after_name.split_whitespace().skip(11).take(4);
+    fields.map(|field| field.parse::<u64>().unwrap_or(0)).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;

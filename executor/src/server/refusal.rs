@@ -186,6 +186,15 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
             "try again; `cordon doctor` says what this host lacks and what to do about it",
         ),
         LaunchRefusal::ShuttingDown => shutting_down(),
+        LaunchRefusal::Full { commands } => {
+            let message =
+                format!("{commands} commands are there already, as many as the executor has open files for");
+            refuse(
+                RefusalCode::Busy,
+                message,
+                "try again, or give the executor more open files (systemd: LimitNOFILE=)",
+            )
+        }
     }
 }
 

@@ -148,6 +148,11 @@ fn wait_with(pidfd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Option<Status>
     Ok(Some(if info.si_code == libc::CLD_EXITED { Status::Exited(value) } else { Status::Killed(value) }))
 }
 
+/// Whether the child has ended; it can be reaped afterwards. One that cannot be waited for has.
+pub fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    !matches!(wait_with(pidfd, libc::WNOHANG | libc::WNOWAIT), Ok(None) | Err(Errno::EINTR))
+}
+
 /// A child that has ended and was not reaped yet; it stays so.
 pub fn ended_child() -> Option<Pid> {
     // SAFETY: siginfo_t is plain old data for which all zeros is a valid value.

@@ -1,4 +1,4 @@
-//! System calls by number, for tests of the filter alone.
+//! System calls by number, for tests alone.
 
 use nix::errno::Errno;
 
@@ -25,4 +25,18 @@ pub(crate) fn getpid_by_interrupt() -> i32 {
             out("r8") _, out("r9") _, out("r10") _, out("r11") _, options(nostack));
     }
     result
+}
+
+/// Gives the calling thread, and no other, another uid, gid and supplementary groups: the C library's
+/// functions would change every thread.
+///
+/// # Errors
+/// errno of setgroups(2), setresgid(2) or setresuid(2).
+pub(crate) fn become_other(uid: u32, gid: u32, groups: &[u32]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads as many numbers as the slice has, which outlives the call.
+    Errno::result(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })?;
+    // SAFETY: numbers only.
+    Errno::result(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
+    // SAFETY: as above.
+    Errno::result(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }

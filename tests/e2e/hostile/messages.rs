@@ -112,6 +112,34 @@ fn messages_out_of_order_change_nothing() {
 }
 
 #[test]
+fn a_connection_that_was_closed_is_nobody() {
+    let hostile = Hostile::start();
+    let (closed, _stream) = hostile.peer();
+    let (running, _second_stream) = hostile.peer();
+    let marker = marker();
+    let (job, _output) = hostile.launched(running, "default", &format!("sleep {marker}; :"));
+    hostile.send(&ToMonitor::Closed(closed), &[]);
+    for connection in [closed, running + 1, 0] {
+        hostile.send(&ToMonitor::KillJob { connection, job }, &[]);
+        assert_eq!(hostile.next().0, ToServer::KillAnswer { connection, found: false });
+    }
+    hostile.launch(closed, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(closed), LaunchRefusal::OutOfOrder);
+    assert!(!sandboxed(&marker).is_empty(), "the command still runs");
+    // Its number is never another's, and the control: a connection that is open may.
+    let (next, _third_stream) = hostile.peer();
+    assert!(next > running && running > closed, "{closed} {running} {next}");
+    hostile.send(&ToMonitor::KillJob { connection: next, job }, &[]);
+    let seen = [hostile.next().0, hostile.next().0];
+    assert!(seen.contains(&ToServer::KillAnswer { connection: next, found: true }), "{seen:?}");
+    // A command goes with its connection.
+    let (leaving, _fourth_stream) = hostile.peer();
+    hostile.launched(leaving, "default", "sleep 600");
+    hostile.send(&ToMonitor::Closed(leaving), &[]);
+    assert_eq!(hostile.ended(leaving).ended_by, EndedBy::Cancelled);
+}
+
+#[test]
 fn a_flood_of_messages_holds_up_no_deadline() {
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
@@ -148,6 +176,50 @@ fn what_is_no_message_does_not_fill_the_log() {
     hostile.assert_works();
     let lines = hostile.process.log().lines().filter(|l| l.contains("malformed")).count();
     assert!((1..=100).contains(&lines), "{lines}");
+}
+
+#[test]
+fn launches_out_of_order_do_not_fill_the_trail() {
+    let hostile = Hostile::start();
+    let request = shell("true");
+    for _ in 0..300 {
+        hostile.launch(0, "default", AskedLimits::default(), request.as_fd());
+        assert_eq!(hostile.refusal(0), LaunchRefusal::OutOfOrder);
+    }
+    let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+    let lines = trail.lines().filter(|line| line.contains("OutOfOrder")).count();
+    assert!((1..=100).contains(&lines), "{lines}");
+    // What each connection is refused once is still recorded.
+    let (connection, _stream) = hostile.peer();
+    hostile.launch(connection, "nope", AskedLimits::default(), request.as_fd());
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::UnknownProfile);
+    let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+    assert!(trail.lines().last().unwrap().contains("UnknownProfile"), "{trail}");
+}
+
+#[test]
+fn a_command_that_left_others_behind_counts_until_they_are_torn_down() {
+    let hostile = Hostile::start();
+    // The monitor itself tears down after a moment what the server does not ask it to: try before that.
+    let counted = (0..5).any(|_| {
+        let ((first, _stream), (second, _other)) = (hostile.peer(), hostile.peer());
+        let marker = marker();
+        hostile.launched(first, "single", &format!("(setsid sleep {marker} &); exit 0"));
+        assert_eq!(hostile.ended(first).ended_by, EndedBy::Exit);
+        hostile.launch(second, "single", AskedLimits::default(), shell("true").as_fd());
+        let busy = LaunchRefusal::Busy { concurrency: 1 };
+        let refused = hostile.next().0 == ToServer::LaunchRefused { connection: second, refusal: busy };
+        while !refused && !matches!(hostile.next().0, ToServer::Ended { .. }) {}
+        for connection in [first, second] {
+            hostile.send(&ToMonitor::Drained(connection), &[]);
+        }
+        eventually("what it left is gone", PATIENCE, || sandboxed(&marker).is_empty());
+        refused
+    });
+    assert!(counted);
+    let (third, _third_stream) = hostile.peer();
+    hostile.launched(third, "single", "true");
+    assert_eq!(hostile.ended(third).ended_by, EndedBy::Exit);
 }
 
 #[test]

@@ -9,27 +9,24 @@ use std::{
 
 /// The executor's own cgroup as a directory, wherever cgroup2 is mounted.
 pub(super) fn own_directory() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    // Other mounts of the host can have names that are no text.
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let mounts = fs::read("/proc/self/mountinfo").map(text).ok()?;
+    let groups = fs::read("/proc/self/cgroup").map(text).ok()?;
     locate(&mounts, &groups).filter(|path| path.is_dir())
 }
 
 /// From the texts of mountinfo (proc_pid_mountinfo(5)) and cgroup (cgroups(7)): the line of hierarchy 0
 /// below the mount of type cgroup2.
 fn locate(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    for line in mounts.lines() {
+    let own = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
+    mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        if after.split(' ').next() != Some("cgroup2") {
-            continue;
-        }
         let mut fields = before.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        if let Ok(below) = Path::new(own).strip_prefix(root) {
-            return Some(Path::new(point).join(below));
-        }
-    }
-    None
+        let below = own.strip_prefix(root).ok().filter(|_| after.split(' ').next() == Some("cgroup2"))?;
+        Some(Path::new(point).join(below))
+    })
 }
 
 /// The delegated cgroup that holds `own`: systemd may have put the executor into a subgroup of it
@@ -55,6 +52,7 @@ pub(super) fn is_ours(directory: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn cgroup2_is_found_by_type_wherever_it_is_mounted() {
@@ -68,5 +66,17 @@ mod tests {
         assert_eq!(locate(container, "0::/pod/one/x\n").unwrap(), Path::new("/sys/fs/cgroup/x"));
         assert_eq!(locate("35 31 0:32 / /m rw - cgroup cgroup rw,memory\n", groups), None);
         assert_eq!(locate(hybrid, "4:memory:/x\n"), None);
+        // A line that is none, and a mount of another part, are passed over.
+        let odd = format!("\n31 23 garbled\n - \n40 1 0:38 /other /x rw - cgroup2 cgroup2 rw\n{hybrid}");
+        assert_eq!(locate(&odd, groups).unwrap(), found);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd(
+            mounts in "([0-9]{0,2} | / | - |cgroup2|\\PC{0,3}|\n){0,30}", groups in "(0::|[a-z/.:]{0,9}|\n){0,6}",
+        ) {
+            locate(&mounts, &groups);
+        }
     }
 }

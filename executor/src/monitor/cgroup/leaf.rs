@@ -78,7 +78,10 @@ impl Leaf {
             self.write_back("memory.oom.group", "1")?;
         }
         if let Some(percent) = limits.cpu_percent {
-            self.write_back("cpu.max", &format!("{} {CPU_PERIOD}", percent * CPU_PERIOD / 100))?;
+            self.write_back(
+                "cpu.max",
+                &format!("{} {CPU_PERIOD}", percent.saturating_mul(CPU_PERIOD) / 100),
+            )?;
         }
         Ok(())
     }
@@ -139,13 +142,87 @@ impl Leaf {
     }
 
     fn counter(&self, file: &str, key: &str) -> u64 {
-        let text = self.read(file).unwrap_or_default();
-        let value =
-            text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
-        value.unwrap_or(0)
+        value(&self.read(file).unwrap_or_default(), key)
     }
+}
+
+/// The number after the key of a line of its own; 0 when there is none.
+fn value(text: &str, key: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
+    value.unwrap_or(0)
 }
 
 fn host_has_swap() -> bool {
     fs::read_to_string(Path::new("/proc/swaps")).is_ok_and(|text| text.lines().count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A leaf that is an ordinary directory with these files.
+    fn leaf(name: &str, files: &[(&str, &str)]) -> Leaf {
+        let path = std::env::temp_dir().join(format!("cordon-leaf-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        for (file, text) in files {
+            fs::write(path.join(file), text).unwrap();
+        }
+        Leaf { directory: File::open(&path).unwrap().into(), path }
+    }
+
+    fn gone(leaf: Leaf) {
+        fs::remove_dir_all(leaf.path).unwrap();
+    }
+
+    #[test]
+    fn counters_are_those_of_the_line_that_is_theirs() {
+        let leaf = leaf(
+            "counters",
+            &[
+                ("cpu.stat", "user_usec 1\nusage_usec 1234567\nusage_usec_x 9\n"),
+                ("memory.peak", "4096\n"),
+                ("memory.events", "low 1\noom 2\noom_kill_other 8\noom_kill 3\noom_group_kill 4\n"),
+                ("pids.events", "max 5\n"),
+                ("cgroup.procs", "12\n13\n"),
+                ("cgroup.threads", "12\n13\n14\n"),
+            ],
+        );
+        let usage = Usage { cpu_us: 1_234_567, peak_memory: Some(4096), oom_kills: 3, pids_refused: 5 };
+        assert_eq!((leaf.usage(), leaf.cpu_us()), (usage, 1_234_567));
+        assert_eq!((leaf.processes(), leaf.threads()), (vec![12, 13], 3));
+        gone(leaf);
+    }
+
+    #[test]
+    fn files_that_are_missing_empty_or_garbled_count_nothing() {
+        let none = leaf("none", &[]);
+        let names = ["cpu.stat", "memory.peak", "memory.events", "pids.events", "cgroup.procs"];
+        let empty = leaf("empty", &names.map(|name| (name, "")));
+        let too_large = "usage_usec 18446744073709551616\noom_kill -1\nmax max\n99999999999\n";
+        let garbled = leaf("garbled", &names.map(|name| (name, too_large)));
+        for leaf in [none, empty, garbled] {
+            assert_eq!(leaf.usage(), Usage::default(), "{}", leaf.path.display());
+            assert_eq!((leaf.processes(), leaf.threads()), (Vec::new(), 0));
+            gone(leaf);
+        }
+    }
+
+    #[test]
+    fn one_that_is_gone_is_removed_and_one_with_something_in_it_is_not() {
+        let full = leaf("full", &[("file", "")]);
+        assert!(!full.remove());
+        fs::remove_file(full.path.join("file")).unwrap();
+        assert!(full.remove() && full.remove());
+        assert_eq!(full.usage(), Usage::default());
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_read_wherever_its_line_stands_and_no_text_is_too_odd(number: u64, odd in "(max|[a-z_ ]{0,5}|[0-9]{0,25}|\\PC|\n){0,20}") {
+            value(&odd, "max");
+            let others = odd.replace("max", "other");
+            prop_assert_eq!(value(&format!("{others}\nmax {number}\n{odd}"), "max"), number);
+        }
+    }
 }

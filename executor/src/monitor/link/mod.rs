@@ -122,6 +122,19 @@ pub enum ToServer {
 }
 
 impl ToMonitor {
+    /// The connection that it is about.
+    pub fn connection(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Launch { connection, .. }
+            | Self::KillJob { connection, .. }
+            | Self::Cancel(connection)
+            | Self::OutputExceeded(connection)
+            | Self::Drained(connection)
+            | Self::Closed(connection) => Some(*connection),
+            Self::Pong => None,
+        }
+    }
+
     /// The message's bytes.
     pub fn encode(&self) -> Message {
         let simple = |kind, connection: ConnectionId| {

@@ -41,6 +41,11 @@ pub enum LaunchRefusal {
     OneAtATime,
     /// The executor is ending.
     ShuttingDown,
+    /// There are as many commands as there are open files for.
+    Full {
+        /// Commands of all peers at once.
+        commands: u64,
+    },
 }
 
 impl LaunchRefusal {
@@ -63,6 +68,10 @@ impl LaunchRefusal {
             }
             Self::ShuttingDown => writer.number(7),
             Self::OneAtATime => writer.number(8),
+            Self::Full { commands } => {
+                writer.number(12);
+                writer.number(*commands);
+            }
         }
     }
 
@@ -84,6 +93,7 @@ impl LaunchRefusal {
             6 => Self::Busy { concurrency: reader.number_u32()? },
             7 => Self::ShuttingDown,
             8 => Self::OneAtATime,
+            12 => Self::Full { commands: reader.number()? },
             _ => return Err(Malformed),
         })
     }

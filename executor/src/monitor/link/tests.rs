@@ -45,6 +45,7 @@ fn every_message_round_trips() {
         ToServer::LaunchRefused { connection: 1, refusal: above },
         ToServer::LaunchRefused { connection: 1, refusal: LaunchRefusal::Busy { concurrency: 32 } },
         ToServer::LaunchRefused { connection: 2, refusal: LaunchRefusal::OneAtATime },
+        ToServer::LaunchRefused { connection: 1, refusal: LaunchRefusal::Full { commands: 585 } },
         ToServer::KillAnswer { connection: 1, found: true },
         ToServer::Drain,
         ToServer::TurnedAway(ConnectionRefusal::Nobody),
