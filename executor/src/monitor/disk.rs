@@ -59,6 +59,7 @@ pub(super) struct DiskWatch {
     /// Free bytes when it began.
     free: u64,
     failures: u32,
+    walked: bool,
     since: Instant,
     /// What was in it at the start, where that is too much.
     inherited: Option<Size>,
@@ -88,6 +89,7 @@ impl DiskWatch {
             found: Size::default(),
             free: 0,
             failures: 0,
+            walked: false,
             since: now,
             inherited: None,
             next_look: now,
@@ -117,9 +119,17 @@ impl DiskWatch {
             }
             self.look(now, free);
         }
-        self.failures >= FAILURES_MAX
-            || self.found.bytes > self.caps.bytes
-            || self.found.files > self.caps.files
+        self.failures >= FAILURES_MAX || self.exceeds(self.caps) && !self.is_clearing(now)
+    }
+
+    fn exceeds(&self, caps: Caps) -> bool {
+        self.found.bytes > caps.bytes || self.found.files > caps.files
+    }
+
+    /// Whether it was too large from the start, has not grown, and there is still time to make room.
+    fn is_clearing(&self, now: Instant) -> bool {
+        self.inherited.is_some_and(|was| !self.exceeds(Caps { bytes: was.bytes, files: was.files }))
+            && now < self.since + CLEARING_TIME
     }
 
     /// After a while, and at once when so much has gone from the disk that half of what was left to the workspace
@@ -164,6 +174,9 @@ impl DiskWatch {
         let number =
             |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         self.found = Size { bytes: number(0), files: number(8) };
+        if !std::mem::replace(&mut self.walked, true) && self.exceeds(self.caps) {
+            self.inherited = Some(self.found);
+        }
         self.free = free;
         self.failures = 0;
         self.next_walk = now + WALK_INTERVAL.max((now - since) * WALK_REST);

@@ -30,10 +30,7 @@ pub use peers::ConnectionCaps;
 
 use crate::{
     sandbox::{seccomp, steps::Fault},
-    sys::{
-        process::{ended_child, has_ended, reap},
-        scm,
-    },
+    sys::process::{ended_child, has_ended, reap},
 };
 use accept::Door;
 pub use audit::Audit;
@@ -41,7 +38,7 @@ use cgroup::Cgroups;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
 use job::{Job, Progress, Stage};
 use launch::Resources;
-use link::{JobId, MESSAGE_LEN, ToMonitor, ToServer};
+use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
 use nix::{
     errno::Errno,
@@ -90,6 +87,9 @@ pub enum MonitorError {
     /// The other half is gone.
     #[error("the server half has ended")]
     ServerGone,
+    /// The other half is not what was started.
+    #[error("the server half sends descriptors that are no requests")]
+    ServerBroken,
 }
 
 /// What a monitor is made of.
@@ -133,14 +133,16 @@ pub struct Monitor {
     adopts: bool,
     /// Launches that wait until what a command has left is gone.
     postponed: Vec<(ToMonitor, Vec<OwnedFd>)>,
+    /// What came with messages and must not be closed: that could take for ever.
+    kept: Vec<OwnedFd>,
     /// Kept open so that the sandboxes' read ends do not see its end.
     _alive: OwnedFd,
 }
 
 /// Below the state directory: commands' files on a host without namespaces.
 const STORAGE: &str = "work";
-/// Messages of the server that are taken in one round; each may be a launch.
-const MESSAGES: usize = 16;
+/// Descriptors that an honest server never sends and that are kept before it is given up.
+const KEPT: usize = 64;
 /// Processes that commands have left behind and that are reaped in one round.
 const ADOPTED: usize = 64;
 /// How long the connections are given to take their last reports when the executor ends.
@@ -188,6 +190,7 @@ impl Monitor {
             complaints: 0,
             adopts,
             postponed: Vec::new(),
+            kept: Vec::new(),
             _alive: held,
         })
     }
@@ -230,6 +233,9 @@ impl Monitor {
             }
             self.take_signals();
             self.take_messages()?;
+            if self.kept.len() > KEPT {
+                return Err(MonitorError::ServerBroken);
+            }
             self.plans.keep_fresh(Instant::now());
             self.accept();
             self.resources.workspaces.go_on_deleting();
@@ -330,24 +336,6 @@ impl Monitor {
         }
     }
 
-    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
-    /// monitor from its deadlines.
-    fn take_messages(&mut self) -> Result<(), MonitorError> {
-        let mut buffer = [0; MESSAGE_LEN + 1];
-        for _ in 0..MESSAGES {
-            match scm::receive_now(self.link.as_fd(), &mut buffer) {
-                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
-                Err(errno) => return Err(MonitorError::System("link", errno.into())),
-                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
-                Ok(received) if received.truncated => {
-                    self.complain(format_args!("oversize message refused"));
-                }
-                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
-            }
-        }
-        Ok(())
-    }
-
     /// Looks after one sandbox: what it says, its deadlines, its end.
     fn attend(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -389,6 +377,8 @@ impl Monitor {
             });
             std::thread::sleep(Duration::from_millis(1));
         }
+        // The kernel closes them, when everything else is done.
+        std::mem::forget(std::mem::take(&mut self.kept));
         self.resources.cgroups.close();
         self.note(Entry::Stopped);
         self.audit.tell();

@@ -79,8 +79,8 @@ pub(super) fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, 
 /// change nor be anything else. The request, and the files where there are to be some.
 ///
 /// # Errors
-/// When there are fewer, or more, or one is another kind of file.
-pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, files: bool) -> Result<Vec<OwnedFd>, LaunchRefusal> {
+/// What there is, when there are fewer, or more, or one is another kind of file.
+pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, files: bool) -> Result<Vec<OwnedFd>, Vec<OwnedFd>> {
     let most = [limits::SEALED_REQUEST_MAX, limits::SEALED_FILES_MAX];
     let most = &most[..=usize::from(files)];
     let fits =
@@ -88,7 +88,7 @@ pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, files: bool) -> Result<Vec
     if descriptors.len() == most.len() && descriptors.iter().zip(most).all(fits) {
         Ok(descriptors)
     } else {
-        Err(LaunchRefusal::BadRequestFile)
+        Err(descriptors)
     }
 }
 
@@ -127,7 +127,8 @@ mod tests {
             (vec![sealed(), file()], true),
             (vec![file(), sealed()], true),
         ] {
-            assert!(check_sealed(descriptors, files).is_err());
+            let count = descriptors.len();
+            assert_eq!(check_sealed(descriptors, files).unwrap_err().len(), count, "given back");
         }
         let large = vec![0; usize::try_from(limits::SEALED_REQUEST_MAX).unwrap() + 1];
         let large = || memfd::sealed(&large).unwrap();

@@ -15,12 +15,14 @@
 //! | Pong | always | nothing |
 
 use super::{
-    Monitor,
+    Monitor, MonitorError,
     allowed::is_allowed,
     audit::fingerprint,
     job::{Job, Order, Stage, enforced},
     launch::{Asked, launch},
-    link::{AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, Outcome, ToMonitor, ToServer},
+    link::{
+        AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer,
+    },
     peers::Peer,
     policy::{Limits, authorize, check_sealed, resolve},
     workspaces::Unusable,
@@ -30,9 +32,14 @@ use crate::sandbox::{
     message::{Held, Report},
     steps::{FailedStep, Fault, injected},
 };
+use crate::sys::{memfd, scm};
 use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
-use std::{fmt, os::fd::OwnedFd, sync::Arc};
+use std::{
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
 /// sampled watchdog comes first, this only bounds how far a process gets between two samples.
@@ -47,6 +54,8 @@ pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot
 /// The step that makes a named workspace.
 pub(super) const WORKSPACE_STEP: (&str, &str) =
     ("workspace", "a named workspace is there, and nobody else's, before anything is made for the command");
+/// Messages of the server that are taken in one round; each may be a launch.
+const MESSAGES: usize = 16;
 /// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
 
@@ -61,9 +70,29 @@ struct Wanted<'a> {
 }
 
 impl Monitor {
+    /// Takes in what the server says: not all at once, so that one that never stops does not keep the
+    /// monitor from its deadlines.
+    pub(super) fn take_messages(&mut self) -> Result<(), MonitorError> {
+        let mut buffer = [0; MESSAGE_LEN + 1];
+        for _ in 0..MESSAGES {
+            match scm::receive_now(self.link.as_fd(), &mut buffer) {
+                Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+                Err(errno) => return Err(MonitorError::System("link", errno.into())),
+                Ok(received) if received.length == 0 => return Err(MonitorError::ServerGone),
+                Ok(received) if received.truncated => {
+                    self.complain(format_args!("oversize message refused"));
+                    self.keep(received.descriptors);
+                }
+                Ok(received) => self.handle(&buffer[..received.length], received.descriptors),
+            }
+        }
+        Ok(())
+    }
+
     /// Does what one message asks, or refuses it.
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
         let Ok(message) = ToMonitor::decode(bytes) else {
+            self.keep(descriptors);
             return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
         };
         self.take_up(message, descriptors);
@@ -79,12 +108,21 @@ impl Monitor {
                 if self.postponed.iter().all(|(other, _)| other.connection() != named) {
                     return self.postponed.push((message, descriptors));
                 }
-                return self.refuse(message);
+                self.refuse(message);
+                return self.keep(descriptors);
             }
             self.obey(message, descriptors);
         } else {
             self.refuse(message);
+            self.keep(descriptors);
         }
+    }
+
+    /// Takes over descriptors that are not needed. Sealed memory is closed; whatever else a server has got hold
+    /// of can make whoever closes it last wait as long as its other end likes.
+    pub(super) fn keep(&mut self, descriptors: Vec<OwnedFd>) {
+        let waits = |fd: &OwnedFd| memfd::sealed_length(fd.as_fd()).is_none();
+        self.kept.extend(descriptors.into_iter().filter(waits));
     }
 
     /// Whether something of a command that has ended is still there which only its uid tells from another's: what
@@ -129,10 +167,20 @@ impl Monitor {
     }
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
+        let checked = match &message {
+            ToMonitor::Launch { files, .. } => check_sealed(descriptors, *files),
+            ToMonitor::Collect(_) => check_sealed(descriptors, false),
+            _ => Err(descriptors),
+        };
+        let (sealed, others) = match checked {
+            Ok(sealed) => (Some(sealed), Vec::new()),
+            Err(others) => (None, others),
+        };
+        self.keep(others);
         match message {
             ToMonitor::Launch { connection, profile, workspace, stdin, files, collect, limits } => {
                 let wanted = Wanted { profile: &profile, workspace, stdin, files, collect, limits };
-                if let Err(refusal) = self.launch(connection, wanted, descriptors) {
+                if let Err(refusal) = self.launch(connection, wanted, sealed) {
                     self.refuse_launch(connection, profile, refusal);
                 }
             }
@@ -145,7 +193,7 @@ impl Monitor {
             ToMonitor::Drained(connection) => {
                 self.jobs.values_mut().filter(|job| job.connection == connection).for_each(Job::tear_down);
             }
-            ToMonitor::Collect(connection) => self.collect(connection, descriptors),
+            ToMonitor::Collect(connection) => self.collect(connection, sealed),
             ToMonitor::ListWorkspaces(connection) => self.list_workspaces(connection),
             ToMonitor::DeleteWorkspace { connection, name } => self.delete_workspace(connection, &name),
             ToMonitor::Closed(connection) => {
@@ -191,7 +239,7 @@ impl Monitor {
         &mut self,
         connection: ConnectionId,
         wanted: Wanted<'_>,
-        descriptors: Vec<OwnedFd>,
+        sealed: Option<Vec<OwnedFd>>,
     ) -> Result<(), LaunchRefusal> {
         let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
@@ -199,7 +247,7 @@ impl Monitor {
         }
         let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
         let limits = resolve(&plan.profile, &wanted.limits)?;
-        let sealed = check_sealed(descriptors, wanted.files)?;
+        let sealed = sealed.ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
         let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
         let opened =
@@ -245,8 +293,8 @@ impl Monitor {
     }
 
     /// Begins to collect from the connection's ended command.
-    fn collect(&mut self, connection: ConnectionId, descriptors: Vec<OwnedFd>) {
-        let begun = check_sealed(descriptors, false).ok().and_then(|mut sealed| sealed.pop());
+    fn collect(&mut self, connection: ConnectionId, sealed: Option<Vec<OwnedFd>>) {
+        let begun = sealed.and_then(|mut sealed| sealed.pop());
         let job =
             self.jobs.values_mut().find(|job| job.connection == connection && job.stage == Stage::Ended);
         let (Some(request), Some(job)) = (begun, job) else {

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Most descriptors that one message may carry.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const DESCRIPTORS_MAX: usize = 5;
 
 /// Most descriptors that the kernel passes in one message (unix(7)).
 const SCM_MAX_FD: usize = 253;

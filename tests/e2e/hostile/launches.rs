@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::harness::{
+    PATIENCE, eventually,
     lab::writable,
     marker,
-    process::{self},
+    process::{self, sandboxed},
 };
 use cordon_executor::{
     monitor::link::{AskedLimits, LaunchRefusal, LimitField, ToServer},
@@ -14,7 +15,11 @@ use cordon_protocol::{EndedBy, limits};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::{
     fs::File,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    time::Duration,
 };
 
 #[test]
@@ -141,16 +146,15 @@ fn no_descriptor_and_too_many_are_refused() {
     let (connection, _stream) = hostile.peer();
     let launch = launch_message(connection, "default", AskedLimits::default());
     let request = shell("true");
-    for count in [0, 2, scm::DESCRIPTORS_MAX, 64] {
-        hostile.send(&launch, &vec![request.as_fd(); count]);
-        // Refused, or ignored where the message cannot be believed at all.
-        if let Some((message, _)) = hostile.receive() {
-            let refused =
-                matches!(message, ToServer::LaunchRefused { connection: of, .. } if of == connection);
-            assert!(refused, "{count}: {message:?}");
-        }
-        hostile.assert_quiet();
-    }
+    hostile.send(&launch, &[]);
+    assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
+    let (second, _second_stream) = hostile.peer();
+    let two = launch_message(second, "default", AskedLimits::default());
+    hostile.send(&two, &[request.as_fd(); scm::DESCRIPTORS_MAX]);
+    assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
+    // A message with more cannot be believed at all.
+    hostile.send(&launch, &vec![request.as_fd(); 64]);
+    hostile.assert_quiet();
     let open = process::descriptors(hostile.process.pid()).len();
     for _ in 0..20 {
         hostile.send(&launch, &vec![request.as_fd(); 64]);
@@ -179,4 +183,51 @@ fn a_forged_request_gives_no_more_than_the_profile() {
     );
     assert!(!file.exists());
     hostile.assert_works();
+}
+
+#[test]
+fn what_is_no_request_is_kept_since_closing_it_could_take_for_ever() {
+    let hostile = Hostile::start();
+    let ((first, _stream), (second, _other)) = (hostile.peer(), hostile.peer());
+    // Seen with TCP sockets that linger (socket(7)): the monitor stood still until their other ends had read.
+    let sockets: Vec<_> = (0..6).map(|_| UnixStream::pair().unwrap()).collect();
+    let socket = |number: usize| sockets[number].0.as_fd();
+    let send = |bytes: &[u8], descriptors: &[BorrowedFd<'_>]| {
+        scm::send(hostile.link.as_fd(), bytes, descriptors).unwrap();
+    };
+    // As a request, beside one, out of order, where none belongs, with what is no message, too many at once.
+    send(&plain(first).encode(), &[socket(0)]);
+    assert_eq!(hostile.refusal(first), LaunchRefusal::BadRequestFile);
+    send(
+        &launch_message(second, "default", AskedLimits::default()).encode(),
+        &[shell("true").as_fd(), socket(1)],
+    );
+    assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
+    send(&plain(first).encode(), &[socket(2)]);
+    assert_eq!(hostile.refusal(first), LaunchRefusal::OutOfOrder);
+    send(&ToMonitor::Pong.encode(), &[socket(3)]);
+    send(b"garbage", &[socket(4)]);
+    send(&ToMonitor::Pong.encode(), &[socket(5); 20]);
+    hostile.assert_works();
+    let kept = process::descriptors(hostile.process.pid());
+    for number in 0..sockets.len() {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", socket(number).as_raw_fd())).unwrap();
+        assert!(kept.contains(&link.to_string_lossy().into_owned()), "socket {number} was closed");
+    }
+}
+
+#[test]
+fn a_server_that_sends_one_after_the_other_is_given_up() {
+    let mut hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    let marker = marker();
+    let (_job, _output) = hostile.launched(connection, "default", &format!("sleep {marker}; :"));
+    let file = File::open("/dev/null").unwrap();
+    for _ in 0..100 {
+        // It may be gone already.
+        let _ = scm::send(hostile.link.as_fd(), &ToMonitor::Pong.encode(), &[file.as_fd()]);
+    }
+    assert!(!hostile.process.wait(Duration::from_secs(20)).success());
+    assert!(hostile.process.log().contains("no requests"), "{}", hostile.process.log());
+    eventually("the command is dead", PATIENCE, || sandboxed(&marker).is_empty());
 }
