@@ -216,7 +216,7 @@ fn files_are_there_before_the_command_starts() {
     };
     let report = lab().events(request.clone()).report;
     let hex: String = binary.iter().map(|b| format!("{b:02x}")).collect();
-    let expected = format!("ran\n{hex} 600 execuser 256\n 644 execuser 0\n 755 execuser 18\n");
+    let expected = format!("ran\n{hex} 600 execuser 256\n 644 execuser 0\n 755 execuser 19\n");
     assert_eq!(report.stdout.as_deref(), Some(&expected[..]), "{report:?}");
     // In a named one what is there is replaced, links are not followed, and nothing else is touched.
     let executor = Executor::start("");

@@ -2,9 +2,10 @@
 //! was, through the same lock-down.
 
 use super::{
-    cgroup::Leaf,
+    cgroup::{Leaf, LeafLimits},
     hear::{Heard, receive},
     launch::{Process, Resources, child_end, pair},
+    link::JobId,
 };
 use crate::{
     sandbox::{
@@ -35,8 +36,9 @@ use std::{
     sync::Arc,
 };
 
-/// Memory above the command's limit, bytes: what the command has stored stays charged to its leaf.
-const MEMORY_ROOM: u64 = 64 << 20;
+/// Limits of the collecting process. What the command has stored stays charged to the command's own leaf.
+const LIMITS: LeafLimits =
+    LeafLimits { memory: 64 << 20, pids: 4, cpu_percent: Some(100), end_together: true };
 
 /// The collecting process.
 #[derive(Debug)]
@@ -56,15 +58,15 @@ pub(super) struct Scene<'a> {
     pub(super) place: Place,
     /// The command's leaf; none without cgroup v2.
     pub(super) leaf: Option<&'a Leaf>,
+    /// The command's number.
+    pub(super) job: JobId,
     /// The sandbox's; none on a host without.
     pub(super) namespaces: Option<Namespaces>,
-    /// Memory that the command was allowed, bytes.
-    pub(super) memory: u64,
 }
 
 impl Collector {
-    /// Ends what is left of the command and starts the process that does what the sealed request says; the second
-    /// value is the end from which what it writes can be read.
+    /// Ends what is left of the command and starts the process that does what the sealed request says, in a leaf of its
+    /// own; also gives that and the end from which what it writes can be read.
     ///
     /// # Errors
     /// What could not be made.
@@ -72,11 +74,28 @@ impl Collector {
         resources: &Resources,
         scene: Scene<'_>,
         request: OwnedFd,
-    ) -> Result<(Self, OwnedFd), Fault> {
+    ) -> Result<(Self, Option<Leaf>, OwnedFd), Fault> {
         if let Some(leaf) = scene.leaf {
             leaf.kill().about("cgroup.kill")?;
-            leaf.set_memory(scene.memory + MEMORY_ROOM)?;
         }
+        // Not the command's: whatever is cloned into a cgroup that was killed once is killed too (seen on 6.18).
+        let leaf = resources.cgroups.make_leaf(&format!("{:016x}.collect", scene.job), &LIMITS)?;
+        let started = Self::clone_into(resources, scene, request, leaf.as_ref());
+        match started {
+            Ok((collector, from)) => Ok((collector, leaf, from)),
+            Err(fault) => {
+                leaf.as_ref().map(Leaf::remove);
+                Err(fault)
+            }
+        }
+    }
+
+    fn clone_into(
+        resources: &Resources,
+        scene: Scene<'_>,
+        request: OwnedFd,
+        leaf: Option<&Leaf>,
+    ) -> Result<(Self, OwnedFd), Fault> {
         let (ours, theirs) = stream()?;
         // Nobody reads what it has to say beside the files.
         let (_, stderr) = pipe2(OFlag::O_CLOEXEC)?;
@@ -89,7 +108,7 @@ impl Collector {
         // this command's.
         let ends_others = scene.namespaces.is_some() || scene.plan.host.one_at_a_time;
         let entered = scene.namespaces.is_some();
-        let cloned = clone_process(CloneOptions { namespaces: 0, cgroup: scene.leaf.map(Leaf::directory) });
+        let cloned = clone_process(CloneOptions { namespaces: 0, cgroup: leaf.map(Leaf::directory) });
         if matches!(cloned, Ok(Cloned::Child)) {
             command::run(CommandContext {
                 control: Some(child_end(Some(control))),

@@ -289,10 +289,11 @@ impl Job {
             plan: &self.plan,
             place: self.place.clone(),
             leaf: self.leaves.command.as_ref(),
+            job: self.id,
             namespaces,
-            memory: self.limits.memory,
         };
-        let (collector, from) = Collector::start(resources, scene, request)?;
+        let (collector, leaf, from) = Collector::start(resources, scene, request)?;
+        self.leaves.collector = leaf;
         self.collector = Some(collector);
         self.stage = Stage::Collecting;
         self.schedule.collect(Instant::now());
@@ -335,7 +336,7 @@ impl Job {
             self.schedule.retry_removal(now, true);
             return false;
         }
-        let leaves = [self.leaves.init.as_ref(), self.leaves.command.as_ref()];
+        let leaves = [&self.leaves.init, &self.leaves.command, &self.leaves.collector];
         let left = leaves.into_iter().flatten().filter(|leaf| !leaf.remove()).count();
         self.schedule.retry_removal(now, false);
         left == 0

@@ -129,6 +129,8 @@ pub(super) struct Leaves {
     pub(super) init: Option<Leaf>,
     /// The command's.
     pub(super) command: Option<Leaf>,
+    /// That of the process that collects.
+    pub(super) collector: Option<Leaf>,
 }
 
 /// A sandbox whose processes lock themselves down.

@@ -17,8 +17,8 @@ use cordon_protocol::limits;
 use nix::sys::statvfs::statvfs;
 use std::{
     fmt::Write as _,
-    fs::{self, DirBuilder},
-    io,
+    fs::{self, DirBuilder, File},
+    io::{self, Seek},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::{DirBuilderExt, MetadataExt},
@@ -150,7 +150,10 @@ impl Workspaces {
             let modified = meta.map_or(0, |meta| meta.mtime());
             let _ = writeln!(text, "{name} {modified}");
         }
-        Ok(memfd::sealed(text.as_bytes())?)
+        let mut list = File::from(memfd::sealed(text.as_bytes())?);
+        // The server may not do so itself.
+        list.rewind()?;
+        Ok(list.into())
     }
 
     /// Takes a workspace away from its name and begins to delete it. The caller knows that nothing uses it.
@@ -292,9 +295,7 @@ mod tests {
         }
         let names = |workspaces: &Workspaces| {
             let mut text = String::new();
-            let mut file = fs::File::from(workspaces.list(5).unwrap());
-            io::Seek::rewind(&mut file).unwrap();
-            file.read_to_string(&mut text).unwrap();
+            File::from(workspaces.list(5).unwrap()).read_to_string(&mut text).unwrap();
             let name = |line: &str| line.split(' ').next().unwrap().to_owned();
             text.lines().map(name).collect::<Vec<_>>()
         };

@@ -10,7 +10,7 @@ use nix::{
 };
 use std::{
     fs::File,
-    io::{self, Seek, Write},
+    io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
@@ -35,8 +35,6 @@ pub fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
     };
     let mut file = File::from(fd);
     file.write_all(content)?;
-    // Whoever gets it may not be able to.
-    file.rewind()?;
     fcntl(&file, F_ADD_SEALS(seals()))?;
     Ok(file.into())
 }

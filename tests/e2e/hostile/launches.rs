@@ -196,14 +196,14 @@ fn what_is_no_request_is_kept_since_closing_it_could_take_for_ever() {
         scm::send(hostile.link.as_fd(), bytes, descriptors).unwrap();
     };
     // As a request, beside one, out of order, where none belongs, with what is no message, too many at once.
-    send(&plain(first).encode(), &[socket(0)]);
+    send(&launch_message(first, "default", AskedLimits::default()).encode(), &[socket(0)]);
     assert_eq!(hostile.refusal(first), LaunchRefusal::BadRequestFile);
     send(
         &launch_message(second, "default", AskedLimits::default()).encode(),
         &[shell("true").as_fd(), socket(1)],
     );
     assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
-    send(&plain(first).encode(), &[socket(2)]);
+    send(&launch_message(first, "default", AskedLimits::default()).encode(), &[socket(2)]);
     assert_eq!(hostile.refusal(first), LaunchRefusal::OutOfOrder);
     send(&ToMonitor::Pong.encode(), &[socket(3)]);
     send(b"garbage", &[socket(4)]);

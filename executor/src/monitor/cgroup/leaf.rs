@@ -64,14 +64,6 @@ impl Leaf {
         set
     }
 
-    /// Another `memory.max`, bytes, where the leaf has one.
-    pub fn set_memory(&self, most: u64) -> Result<(), Fault> {
-        if self.path.join("memory.max").exists() {
-            self.write_back("memory.max", &(most / 4096 * 4096).to_string())?;
-        }
-        Ok(())
-    }
-
     fn set(&self, limits: &LeafLimits) -> Result<(), Fault> {
         // The kernel rounds memory down to whole pages.
         let memory = limits.memory / 4096 * 4096;
