@@ -113,6 +113,7 @@ impl Collector {
             command::run(CommandContext {
                 control: Some(child_end(Some(control))),
                 after: scene.namespaces,
+                errand_only: true,
                 ends_others,
                 ..CommandContext::new(Arc::clone(scene.plan), scene.place, alive)
             })

@@ -253,6 +253,9 @@ impl Monitor {
         let opened =
             workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name)).transpose();
         let directory = match opened {
+            _ if injected(WORKSPACE_STEP.0) => {
+                Err(FailedStep { name: WORKSPACE_STEP.0, fault: Errno::EIO.into() })
+            }
             Ok(directory) => Ok(directory),
             Err(Unusable::Refused(refusal)) => return Err(refusal),
             Err(Unusable::Failed(fault)) => Err(FailedStep { name: WORKSPACE_STEP.0, fault }),

@@ -45,6 +45,8 @@ pub struct CommandContext {
     /// Namespaces of a sandbox whose command has ended: this process comes after it, to collect what it left, and
     /// ends whatever still runs there.
     pub after: Option<Namespaces>,
+    /// It comes after the command, for an errand: it runs no program.
+    pub errand_only: bool,
     /// Nothing else of this uid that this process can see is anybody else's.
     pub ends_others: bool,
     /// Closed by the kernel when the monitor has ended.
@@ -75,6 +77,7 @@ impl CommandContext {
             sync: None,
             init: None,
             after: None,
+            errand_only: false,
             ends_others: false,
             alive,
             ruleset: None,
@@ -351,6 +354,9 @@ pub const START: &[Step<CommandContext>] = &[
                 // As an exec would: nothing more will be told.
                 c.control = None;
                 errand::perform(&request.work, &c.place);
+            }
+            if c.errand_only {
+                return Err(Fault::new(Errno::EPERM, "a program after the command"));
             }
             Err(exec::Program::new(&c.plan, &c.place, request)?.execute())
         },

@@ -4,6 +4,7 @@
 
 mod launches;
 mod messages;
+mod workspaces;
 
 use crate::harness::{
     PATIENCE,

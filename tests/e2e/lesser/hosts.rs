@@ -10,7 +10,8 @@ use crate::harness::{
     process::{self, sandboxed},
 };
 use cordon_protocol::{
-    CgroupMode, EndedBy, ExitReport, Health, LimitName, LimitRequest, NamespaceName, NetworkMode, RunRequest,
+    CgroupMode, EndedBy, Event, ExitReport, FileIn, Health, LimitName, LimitRequest, NamespaceName,
+    NetworkMode, RunRequest,
     client::{ClientError, blocking},
 };
 use std::fs;
@@ -126,6 +127,38 @@ fn assert_files_go(executor: &Executor, host: LesserHost) {
     assert!(fs::metadata("/etc/passwd").is_ok(), "what its links led to is still there");
 }
 
+/// Named workspaces stay, files go in and are collected, and what was left running is ended before that.
+fn assert_workspaces(executor: &Executor) {
+    let marker = marker();
+    let script = format!("cat in/file > out; (setsid sleep {marker} &); echo kept > stays");
+    let request = RunRequest {
+        workspace: Some("work".to_owned()),
+        files: vec![FileIn { path: "in/file".to_owned(), content: b"content".to_vec(), mode: None }],
+        collect: vec!["out".to_owned()],
+        ..line(&script)
+    };
+    let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request).unwrap();
+    let mut collected = Vec::new();
+    let report = loop {
+        match connection.next_event().unwrap() {
+            Event::File(file) => collected.push(file),
+            Event::Exited(report) => break report,
+            _ => {}
+        }
+    };
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
+    assert_eq!((collected.len(), &collected[0].content[..]), (1, &b"content"[..]), "{collected:?}");
+    assert!(sandboxed(&marker).is_empty(), "what it left runs on");
+    let again = RunRequest { workspace: Some("work".to_owned()), ..line("cat stays; ls; pwd") };
+    let report = executor.events(again).report;
+    let (stdout, _) = report.stdout.as_deref().unwrap().rsplit_once("\n/").unwrap();
+    assert_eq!(stdout, "kept\nin\nout\nstays", "{report:?}");
+    assert_eq!(executor.inside("ls -A ~"), "", "a private one");
+    blocking::delete_workspace(&executor.socket, "test", "work").unwrap();
+    let left = executor.directory().join("state/workspaces/0");
+    eventually("it is deleted", PATIENCE, || fs::read_dir(&left).unwrap().count() == 0);
+}
+
 /// Whether two commands may run at once.
 fn assert_side_by_side(executor: &Executor, both: bool) {
     let marker = marker();
@@ -149,6 +182,7 @@ fn assert_works_on(host: LesserHost, one_at_a_time: bool) -> Executor {
     let executor = host.start("");
     assert_enforced(&executor, host);
     assert_files_go(&executor, host);
+    assert_workspaces(&executor);
     assert_ends(&executor);
     assert_side_by_side(&executor, !one_at_a_time);
     executor
@@ -192,6 +226,7 @@ fn without_landlock_the_other_layers_hold() {
     let host = LesserHost { landlock: Some(0), ..WHOLE };
     let executor = host.start("");
     assert_enforced(&executor, host);
+    assert_workspaces(&executor);
     assert_ends(&executor);
     // What Landlock would refuse, the mount tree does: nothing of the host can be written.
     assert_eq!(executor.inside("touch /usr/x /etc/x 2>/dev/null; ls /root 2>&1 | wc -l; echo $?"), "1\n0\n");
