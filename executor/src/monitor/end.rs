@@ -250,7 +250,7 @@ impl Job {
         hit(LimitName::CpuTime, ended_by == EndedBy::CpuTimeout);
         hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
         hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
-        hit(LimitName::Disk, ended_by == EndedBy::DiskLimit );
+        hit(LimitName::Disk, ended_by == EndedBy::DiskLimit || self.storage.iter().any(sample::is_full));
         hit(LimitName::FileSize, signal == Some(Signal::SIGXFSZ as i32));
         let failure = self.verdict.failure().map(Report::failure);
         let (step, errno, detail) =
