@@ -9,7 +9,7 @@ use crate::harness::{
     process::{self, sandboxed},
     shared,
 };
-use cordon_protocol::{EndedBy, Event, client::blocking};
+use cordon_protocol::{EndedBy, Event, ExitReport, client::blocking};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -118,13 +118,26 @@ fn a_client_that_is_killed_ends_the_whole_tree() {
 }
 
 #[test]
-fn ctrl_c_in_the_client_ends_the_whole_tree() {
+fn ctrl_c_in_the_client_ends_the_whole_tree_and_its_report_is_waited_for() {
     for (signal, status) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let marker = marker();
         let client = start_client(shared(), &marker);
         kill(Pid::from_raw(client.id() as i32), signal).unwrap();
         let ran = process::finish(client, "cordon run");
         assert_eq!(ran.status, status, "{}", ran.stderr);
+        wait_gone(&marker);
+        // A client that just ends would end the tree as well, with the same status. This one ends the command
+        // and then says how that went.
+        let mut client = shared().cordon(&["run", "--json", "-c", &stubborn(&marker)]);
+        let client =
+            client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the tree runs", SOON, || sandboxed(&marker).len() >= 3);
+        kill(Pid::from_raw(client.id() as i32), signal).unwrap();
+        let ran = process::finish(client, "cordon run --json");
+        let report: ExitReport =
+            serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+        assert_eq!((ran.status, report.ended_by), (status, EndedBy::Cancelled), "{}", ran.stderr);
+        assert_eq!(report.stdout.as_deref(), Some("go\n"));
         wait_gone(&marker);
     }
 }
