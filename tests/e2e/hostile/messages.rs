@@ -13,7 +13,13 @@ use cordon_executor::{
     sys::scm,
 };
 use cordon_protocol::EndedBy;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        socket::{AddressFamily, SockFlag, SockType, socketpair},
+    },
+    unistd::Pid,
+};
 use std::{
     os::fd::AsFd,
     process::{Command, Stdio},
@@ -166,6 +172,27 @@ fn a_command_that_is_cancelled_while_it_is_launched_was_cancelled() {
             }
         };
         assert_eq!((outcome.ended_by, outcome.step), (EndedBy::Cancelled, None));
+    }
+}
+
+#[test]
+fn the_cause_that_came_first_stays_the_cause() {
+    let hostile = Hostile::start();
+    let monitor = Pid::from_raw(hostile.process.pid());
+    let causes = |connection| {
+        let exceeded = (ToMonitor::OutputExceeded(connection), EndedBy::OutputLimit);
+        [exceeded, (ToMonitor::Cancel(connection), EndedBy::Cancelled)]
+    };
+    for first in [0, 1] {
+        let (connection, _stream) = hostile.peer();
+        let (_job, _output) = hostile.launched(connection, "default", "sleep 60; :");
+        // Both have come before the monitor looks at either.
+        kill(monitor, Signal::SIGSTOP).unwrap();
+        let causes = causes(connection);
+        hostile.send(&causes[first].0, &[]);
+        hostile.send(&causes[1 - first].0, &[]);
+        kill(monitor, Signal::SIGCONT).unwrap();
+        assert_eq!(hostile.ended(connection).ended_by, causes[first].1);
     }
 }
 
