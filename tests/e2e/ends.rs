@@ -11,12 +11,15 @@ use crate::harness::{
 };
 use cordon_protocol::{EndedBy, Event, ExitReport, client::blocking};
 use nix::{
+    fcntl::{Flock, FlockArg},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
     collections::BTreeSet,
+    fs::{self, File},
     io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     thread,
@@ -194,6 +197,17 @@ fn an_executor_that_ends_lets_short_commands_finish() {
     assert!(executor.process().wait(Duration::from_secs(20)).success());
 }
 
+/// Kills one half and takes the lock of its groups, in which this leaf is: any executor that starts meanwhile
+/// would sweep what is left in them. Whoever waits for the lock gets it first.
+fn kill_and_claim(executor: &mut Executor, half: impl Fn(&Executor) -> i32, leaf: &Path) -> Flock<File> {
+    let groups = File::open(leaf.parent().unwrap()).unwrap();
+    let claim = thread::spawn(move || Flock::lock(groups, FlockArg::LockExclusive).unwrap());
+    kill(Pid::from_raw(half(executor)), Signal::SIGKILL).unwrap();
+    let status = executor.process().wait(Duration::from_secs(20));
+    assert!(!status.success(), "{status}");
+    claim.join().unwrap()
+}
+
 /// Kills one half, and shows that everything ends and that the next start finds a clean place.
 fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     lab();
@@ -202,13 +216,19 @@ fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     let marker = marker();
     let client = start_client(&executor, &marker);
     let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
+    let group = host::cgroup_of(sandboxed(&marker)[0]).unwrap().parent().unwrap().to_owned();
+    // Any executor that starts now would sweep what this one leaves. Whoever waits for its lock gets it first.
+    let claim =
+        thread::spawn(move || Flock::lock(File::open(group).unwrap(), FlockArg::LockExclusive).unwrap());
     kill(Pid::from_raw(half(&executor)), Signal::SIGKILL).unwrap();
     let status = executor.process().wait(Duration::from_secs(20));
     assert!(!status.success(), "{status}");
+    let claim = claim.join().unwrap();
     wait_gone(&marker);
     eventually("both halves and every sandbox are gone", SOON, || {
         traces.left().iter().all(|left| !left.starts_with("process"))
     });
+    drop(claim);
     let ran = process::finish(client, "cordon run");
     assert_eq!(ran.status, 125, "an executor that went away is no ordinary end: {}", ran.stderr);
     let mut executor = executor.again();
@@ -226,6 +246,41 @@ fn killing_the_monitor_ends_the_server_and_every_sandbox() {
 #[test]
 fn killing_the_server_ends_the_monitor_and_every_sandbox() {
     killing_ends_everything(|executor| server_of(executor.pid()));
+}
+
+#[test]
+fn a_server_that_hangs_ends_with_the_monitor() {
+    let mut executor = Executor::start("");
+    let server = server_of(executor.pid());
+    // It cannot see that the link has ended.
+    kill(Pid::from_raw(server), Signal::SIGSTOP).unwrap();
+    kill(Pid::from_raw(executor.pid()), Signal::SIGKILL).unwrap();
+    assert!(!executor.process().wait(Duration::from_secs(20)).success());
+    eventually("it is gone", SOON, || process::exe(server).is_none());
+}
+
+#[test]
+fn the_next_start_ends_and_removes_what_is_left_in_its_groups() {
+    if host::has_systemd() {
+        // There each start has a scope of its own, and systemd removes the one before.
+        return;
+    }
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let client = start_client(&executor, &marker);
+    let leaf = host::cgroup_of(sandboxed(&marker)[0]).unwrap();
+    let claim = kill_and_claim(&mut executor, Executor::pid, &leaf);
+    process::finish(client, "cordon run");
+    wait_gone(&marker);
+    // Whatever was kept from ending with the monitor.
+    let mut left = process::tied("sleep".as_ref()).arg(&marker).spawn().unwrap();
+    fs::write(leaf.join("cgroup.procs"), left.id().to_string()).unwrap();
+    drop(claim);
+    let executor = executor.again();
+    eventually("it is killed", SOON, || left.try_wait().unwrap().is_some());
+    assert_eq!(left.wait().unwrap().signal(), Some(9));
+    assert!(!leaf.exists(), "{} is still there", leaf.display());
+    executor.assert_works();
 }
 
 #[test]
