@@ -197,6 +197,21 @@ fn the_cause_that_came_first_stays_the_cause() {
 }
 
 #[test]
+fn an_ending_monitor_launches_nothing_more() {
+    let mut hostile = Hostile::start();
+    let (running, _stream) = hostile.peer();
+    let (late, _stream) = hostile.peer();
+    let (_job, _output) = hostile.launched(running, "default", "sleep 60; :");
+    hostile.process.signal(Signal::SIGTERM);
+    assert_eq!(hostile.next().0, ToServer::Drain);
+    hostile.launch(late, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(late), LaunchRefusal::ShuttingDown);
+    hostile.send(&ToMonitor::Cancel(running), &[]);
+    assert_eq!(hostile.ended(running).ended_by, EndedBy::Cancelled);
+    assert!(hostile.process.wait(Duration::from_secs(20)).success());
+}
+
+#[test]
 fn a_server_that_hangs_up_ends_the_monitor_and_every_command() {
     let mut hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
