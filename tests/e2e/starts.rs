@@ -129,12 +129,23 @@ fn a_socket_that_was_handed_over_stays_when_the_executor_ends() {
     assert!(path.exists(), "whoever made it still listens there");
 }
 
+/// Takes CAP_SYS_ADMIN away (PR_CAPBSET_DROP, prctl(2)).
+const WITHOUT_ADMIN: &str = "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)";
+
+#[test]
+fn commands_follow_one_another_faster_than_the_kernel_takes_scheduling_groups() {
+    // Ten changes of one a second, from the whole host, where CAP_SYS_ADMIN is missing.
+    let executor = executor_after(WITHOUT_ADMIN);
+    for round in 0..20 {
+        let report = executor.events(argv(&["true"])).report;
+        assert_eq!((report.exit_code, report.step.as_deref()), (Some(0), None), "{round}: {report:?}");
+    }
+}
+
 #[test]
 fn files_deeper_than_any_path_keep_no_executor_from_starting_again() {
     // Without CAP_SYS_ADMIN there are no namespaces, and a command's files lie on the host's disk.
-    let mut executor = executor_after(
-        "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_ADMIN",
-    );
+    let mut executor = executor_after(WITHOUT_ADMIN);
     let code = "import os\nfor _ in range(60): os.mkdir('d' * 200); os.chdir('d' * 200)";
     let report = executor.report(&["--", "/usr/bin/python3", "-c", code]);
     assert_eq!((report.exit_code, report.enforced.namespaces.len()), (Some(0), 0), "{report:?}");

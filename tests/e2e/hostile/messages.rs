@@ -13,7 +13,13 @@ use cordon_executor::{
     sys::scm,
 };
 use cordon_protocol::EndedBy;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        socket::{AddressFamily, SockFlag, SockType, socketpair},
+    },
+    unistd::Pid,
+};
 use std::{
     os::fd::AsFd,
     process::{Command, Stdio},
@@ -239,6 +245,42 @@ fn a_command_that_is_cancelled_while_it_is_launched_was_cancelled() {
         };
         assert_eq!((outcome.ended_by, outcome.step), (EndedBy::Cancelled, None));
     }
+}
+
+#[test]
+fn the_cause_that_came_first_stays_the_cause() {
+    let hostile = Hostile::start();
+    let monitor = Pid::from_raw(hostile.process.pid());
+    let causes = |connection| {
+        let exceeded = (ToMonitor::OutputExceeded(connection), EndedBy::OutputLimit);
+        [exceeded, (ToMonitor::Cancel(connection), EndedBy::Cancelled)]
+    };
+    for first in [0, 1] {
+        let (connection, _stream) = hostile.peer();
+        let (_job, _output) = hostile.launched(connection, "default", "sleep 60; :");
+        // Both have come before the monitor looks at either.
+        kill(monitor, Signal::SIGSTOP).unwrap();
+        let causes = causes(connection);
+        hostile.send(&causes[first].0, &[]);
+        hostile.send(&causes[1 - first].0, &[]);
+        kill(monitor, Signal::SIGCONT).unwrap();
+        assert_eq!(hostile.ended(connection).ended_by, causes[first].1);
+    }
+}
+
+#[test]
+fn an_ending_monitor_launches_nothing_more() {
+    let mut hostile = Hostile::start();
+    let (running, _stream) = hostile.peer();
+    let (late, _stream) = hostile.peer();
+    let (_job, _output) = hostile.launched(running, "default", "sleep 60; :");
+    hostile.process.signal(Signal::SIGTERM);
+    assert_eq!(hostile.next().0, ToServer::Drain);
+    hostile.launch(late, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(late), LaunchRefusal::ShuttingDown);
+    hostile.send(&ToMonitor::Cancel(running), &[]);
+    assert_eq!(hostile.ended(running).ended_by, EndedBy::Cancelled);
+    assert!(hostile.process.wait(Duration::from_secs(20)).success());
 }
 
 #[test]

@@ -31,6 +31,14 @@ fn no_capability_is_left_in_any_set() {
 }
 
 #[test]
+fn it_ends_with_the_monitor_even_where_no_init_ends_it() {
+    let code =
+        "import ctypes; n = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(n)); print(n.value)";
+    // PR_GET_PDEATHSIG: SIGKILL (prctl(2)).
+    assert_eq!(shared().python(code), "9\n");
+}
+
+#[test]
 fn the_secure_bits_are_set_and_locked() {
     let code = "import ctypes; l = ctypes.CDLL(None, use_errno=True)\n\
                 print(hex(l.prctl(27) & 0xff), l.prctl(28, 0), ctypes.get_errno())";
