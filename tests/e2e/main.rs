@@ -11,6 +11,7 @@ mod attacks;
 mod audit;
 mod bad_input;
 mod cli;
+mod compat;
 mod config;
 mod documents;
 mod ends;
