@@ -13,6 +13,7 @@ mod bad_input;
 mod cli;
 mod compat;
 mod config;
+mod corpora;
 mod documents;
 mod ends;
 mod fault;
