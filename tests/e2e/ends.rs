@@ -11,11 +11,13 @@ use crate::harness::{
 };
 use cordon_protocol::{EndedBy, Event, client::blocking};
 use nix::{
+    fcntl::{Flock, FlockArg},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
     collections::BTreeSet,
+    fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Stdio},
@@ -70,6 +72,14 @@ impl Traces {
         let top = groups.last().unwrap().clone();
         groups.extend(host::cgroups().into_iter().filter(|g| g.starts_with(&top)));
         Self { groups, processes: process::descendants(monitor), directory: directory.to_owned() }
+    }
+
+    /// Waits for the lock on the executor's own group, which it has for as long as it lives.
+    fn hold(&self) -> thread::JoinHandle<Flock<File>> {
+        let is_own = |group: &&PathBuf| group.file_name().unwrap().to_string_lossy().starts_with("cordon-");
+        let own = self.groups.iter().find(is_own).unwrap();
+        let file = File::open(own).unwrap();
+        thread::spawn(move || Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).unwrap())
     }
 
     fn left(&self) -> Vec<String> {
@@ -189,6 +199,9 @@ fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     let marker = marker();
     let client = start_client(&executor, &marker);
     let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
+    // Held from the monitor's end on: as the start of another executor, of which there are many while tests
+    // run, would end what it finds abandoned.
+    let held = traces.hold();
     kill(Pid::from_raw(half(&executor)), Signal::SIGKILL).unwrap();
     let status = executor.process().wait(Duration::from_secs(20));
     assert!(!status.success(), "{status}");
@@ -196,6 +209,7 @@ fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     eventually("both halves and every sandbox are gone", SOON, || {
         traces.left().iter().all(|left| !left.starts_with("process"))
     });
+    drop(held.join().unwrap());
     let ran = process::finish(client, "cordon run");
     assert_eq!(ran.status, 125, "an executor that went away is no ordinary end: {}", ran.stderr);
     let mut executor = executor.again();
