@@ -8,6 +8,7 @@ use super::{
     command::{CommandContext, LOCK_DOWN},
     init, landlock,
     message::Held,
+    rlimits,
     steps::walk,
 };
 use crate::{
@@ -25,9 +26,10 @@ use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
         prctl,
+        resource::{Resource, getrlimit, setrlimit},
         stat::{Mode, umask},
     },
-    unistd::{Gid, getpid, getsid, pipe, setgroups},
+    unistd::{Gid, gethostname, getpid, getsid, pipe, setgroups, sethostname},
 };
 use std::{
     env, fs,
@@ -96,6 +98,15 @@ fn run(steps: &[&str]) {
     }
 }
 
+fn run_of_init(name: &str) {
+    let step = init::STEPS.iter().find(|step| step.name == name).unwrap();
+    let (alive, control) = pipe().unwrap();
+    let (sync, _other) = pipe().unwrap();
+    let (network, storage) = (None, Vec::new());
+    let mut context = init::InitContext { plan: Arc::new(plan(0)), control, sync, network, alive, storage };
+    walk(slice::from_ref(step), &mut context).unwrap();
+}
+
 /// A line of the calling thread's own status.
 fn status(key: &str) -> String {
     let text = fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -138,6 +149,34 @@ const LOOKS: &[(&str, Look)] = &[
         run(&["oom_score"]);
         assert_eq!(score(), "500\n");
     }),
+    ("rlimits", || {
+        let limits = [
+            (Resource::RLIMIT_CORE, 1, 1),
+            (Resource::RLIMIT_FSIZE, 1 << 30, 1 << 30),
+            (Resource::RLIMIT_NOFILE, 1024, 65_536),
+            (Resource::RLIMIT_MEMLOCK, 64 << 10, 64 << 10),
+            (Resource::RLIMIT_MSGQUEUE, 819_200, 819_200),
+            (Resource::RLIMIT_NICE, 0, 0),
+            (Resource::RLIMIT_RTPRIO, 0, 0),
+            (Resource::RLIMIT_STACK, 8 << 20, 64 << 20),
+        ];
+        assert_eq!(rlimits::command_limits(1 << 30), limits);
+        let before = limits.map(|(resource, _, hard)| {
+            // Without CAP_SYS_RESOURCE it stays at what was inherited.
+            let _ = setrlimit(resource, hard + 10, hard + 10);
+            getrlimit(resource).unwrap().1
+        });
+        run(&["rlimits"]);
+        for ((resource, soft, hard), before) in limits.into_iter().zip(before) {
+            assert_eq!(getrlimit(resource), Ok((soft.min(before), hard.min(before))), "{resource:?}");
+        }
+    }),
+    ("init_hostname", || {
+        unshare(CloneFlags::CLONE_NEWUTS).unwrap();
+        sethostname("another").unwrap();
+        run_of_init("init_hostname");
+        assert_eq!(gethostname().unwrap(), "cordon");
+    }),
     ("identity", || {
         setgroups(&[Gid::from_raw(54_105)]).unwrap();
         let held = caps::read(None, CapSet::Permitted).unwrap();
@@ -175,13 +214,7 @@ const LOOKS: &[(&str, Look)] = &[
         mount(None::<&str>, "/", None::<&str>, shared, None::<&str>).unwrap();
         let tells = || fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
         assert!(tells().contains(" shared:"));
-        let step = init::STEPS.iter().find(|step| step.name == "init_propagation").unwrap();
-        let (alive, control) = pipe().unwrap();
-        let (sync, _other) = pipe().unwrap();
-        let (network, storage) = (None, Vec::new());
-        let plan = Arc::new(plan(0));
-        let mut context = init::InitContext { plan, control, sync, network, alive, storage };
-        walk(slice::from_ref(step), &mut context).unwrap();
+        run_of_init("init_propagation");
         assert!(!tells().contains(" shared:") && !tells().contains(" master:"), "{}", tells());
     }),
     ("descriptors", || {
