@@ -66,6 +66,9 @@ pub(crate) fn profiles() -> String {
 read = ["/usr", "/etc", "/opt", "{probes}"]
 execute = ["/usr", "/opt", "{probes}"]
 
+[profiles.reading]
+read = ["/usr", "/etc", "/opt", "{probes}"]
+
 [profiles.hiding]
 read = ["/usr", "/etc", "/opt", "{hiding}"]
 hide = ["/etc/cordon", "{hiding}/hidden"]
