@@ -183,6 +183,7 @@ fn a_profile_s_concurrency_holds_whatever_the_server_s_queue_lets_through() {
     hostile.ended(other);
     hostile.send(&ToMonitor::Cancel(first), &[]);
     assert_eq!(hostile.ended(first).ended_by, EndedBy::Cancelled);
+    hostile.send(&ToMonitor::Drained(first), &[]);
     let (third, _stream) = hostile.peer();
     hostile.launched(third, "single", "true");
 }
