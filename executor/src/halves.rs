@@ -60,7 +60,6 @@ fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> i32 {
 
 /// In the order of a sandbox's lock-down, for the same reasons.
 fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
-    let filter_failed = |e: seccomp::FilterError| Fault::new(Errno::EINVAL, e.to_string());
     let filter = seccomp::allow_list(server::lockdown::SYSCALLS).map_err(filter_failed)?;
     fds::close_all_but_standard(&[link.as_raw_fd()])?;
     crate::sys::process::reset_signals()?;
@@ -76,9 +75,18 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
     init::not_dumpable()?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The link tells whether the monitor died before that: the first read would show its end.
+    confine(&filter)
+}
+
+/// What holds even for a process that could have its privileges back.
+fn confine(filter: &seccomp::BpfProgram) -> Result<(), Fault> {
     init::no_new_privs()?;
     server::lockdown::restrict().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
-    seccomp::apply(&filter).map_err(filter_failed)
+    seccomp::apply(filter).map_err(filter_failed)
+}
+
+fn filter_failed(error: seccomp::FilterError) -> Fault {
+    Fault::new(Errno::EINVAL, error.to_string())
 }
 
 /// Raises the soft limit of open files, often 1,024, to the hard one, which is returned.
@@ -89,4 +97,46 @@ pub fn raise_open_files() -> Result<u64, Errno> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     Ok(hard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        env,
+        os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixDatagram},
+        },
+        process::Command,
+    };
+
+    /// In the second process: the abstract name to send to.
+    const NAME: &str = "CORDON_HALVES_TEST";
+
+    /// The filter hides most of what Landlock refuses; it lets the server send, and Landlock not to this.
+    #[test]
+    fn a_confined_server_reaches_nobody_else_s_abstract_socket() {
+        let address = |name: &str| SocketAddr::from_abstract_name(name).unwrap();
+        if let Ok(name) = env::var(NAME) {
+            let socket = UnixDatagram::unbound().unwrap();
+            socket.send_to_addr(b"before", &address(&name)).unwrap();
+            confine(&seccomp::allow_list(server::lockdown::SYSCALLS).unwrap()).unwrap();
+            let sent = socket.send_to_addr(b"after", &address(&name));
+            exit_now(sent.err().and_then(|e| e.raw_os_error()).unwrap_or(0));
+        }
+        let name = format!("cordon-halves-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&address(&name)).unwrap();
+        let test = module_path!().split_once("::").unwrap().1;
+        let test = format!("{test}::a_confined_server_reaches_nobody_else_s_abstract_socket");
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([&test, "--exact", "--nocapture", "--test-threads=1"]).env(NAME, &name);
+        let output = command.output().unwrap();
+        let mut bytes = [0; 16];
+        let length = socket.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"before", "the control");
+        // Before ABI 6 there is no such scope.
+        let expected = if crate::sandbox::landlock::effective_abi() < 6 { 0 } else { libc::EPERM };
+        assert_eq!(output.status.code(), Some(expected), "{output:?}");
+    }
 }

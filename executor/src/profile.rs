@@ -366,11 +366,22 @@ mod tests {
     #[test]
     fn an_empty_profile_is_the_default_of_the_design() {
         let profile = parse("").unwrap();
+        let ranges: Vec<_> = LimitField::ALL.into_iter().map(|f| (f, profile.limit(f))).collect();
+        let range = |default, ceiling| LimitRange { default, ceiling };
         assert_eq!(
-            profile.limit(LimitField::Memory),
-            LimitRange { default: Some(512 << 20), ceiling: 2 << 30 }
+            ranges,
+            [
+                (LimitField::Wall, range(Some(60_000), 3_600_000)),
+                (LimitField::CpuTime, range(None, 3_600_000)),
+                (LimitField::Memory, range(Some(512 << 20), 2 << 30)),
+                (LimitField::Pids, range(Some(256), 1024)),
+                (LimitField::Cpu, range(Some(200), 200)),
+                (LimitField::Capture, range(Some(1 << 20), 8 << 20)),
+                (LimitField::Output, range(Some(64 << 20), 16 << 30)),
+            ]
         );
-        assert_eq!(profile.limit(LimitField::CpuTime).default, None);
+        assert_eq!((profile.file_size, profile.workspace, profile.tmp), (1 << 30, 512 << 20, 256 << 20));
+        assert_eq!((profile.concurrency, profile.queue), (32, 256));
         assert!(profile.allows(0, &[]) && profile.allows(5, &[77]) && !profile.allows(5, &[5]));
     }
 
@@ -378,6 +389,8 @@ mod tests {
     fn mistakes_name_the_key() {
         for (text, expected) in [
             ("reed = []", "unknown field `reed`"),
+            ("limits.memmory.default = '1M'", "unknown field `memmory`"),
+            ("limits.memory.cieling = '1M'", "unknown field `cieling`"),
             ("read = ['usr']", "read: `usr` is not an absolute path"),
             ("write = ['/usr/../root']", "write: `/usr/../root`"),
             ("read = ['/proc/1']", "lies in /proc"),

@@ -3,7 +3,7 @@
 use crate::harness::{
     client::line,
     daemon, eventually, host,
-    lab::{compile, lab},
+    lab::{compile, lab, probes},
     marker,
     process::{self, sandboxed},
     shared,
@@ -13,7 +13,10 @@ use std::{
     fs,
     os::{
         linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixListener},
+        },
     },
     path::Path,
     time::Duration,
@@ -125,6 +128,23 @@ fn host_sockets_cannot_be_reached() {
     let seen = shared().python(&code);
     assert!(seen.lines().all(|l| l == "111" || l == "2"), "{seen}");
     assert_eq!(host::python(&code).lines().filter(|l| *l == "open").count().min(3), 3, "the control");
+}
+
+#[test]
+fn a_socket_that_a_profile_shows_is_closed_where_landlock_can_close_it() {
+    let path = probes().join(format!("socket-{}", marker()));
+    let _listener = UnixListener::bind(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    let code = format!(
+        "import socket\nown = socket.socket(1); own.bind('own'); own.listen()\nfor a in ('own', '{}'):\n  \
+         s = socket.socket(1)\n  try: s.connect(a); print('open')\n  except OSError as e: print(e.errno)",
+        path.display()
+    );
+    let report = lab().report(&["--profile", "probe", "--", "/usr/bin/python3", "-c", &code]);
+    fs::remove_file(&path).unwrap();
+    // LANDLOCK_ACCESS_FS_RESOLVE_UNIX came with ABI 9; before it only modes decide, as README says of `read`.
+    let expected = if host::landlock_abi() < 9 { "open\nopen\n" } else { "open\n13\n" };
+    assert_eq!(report.stdout.as_deref(), Some(expected), "{report:?}");
 }
 
 #[test]

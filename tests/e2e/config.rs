@@ -1,9 +1,9 @@
 //! The executor's configuration: whom it believes, and what a mistake in it says.
 
 use crate::harness::{
-    Executor,
+    Executor, PATIENCE,
     daemon::{open_directory, start_refused, write_configuration},
-    host, lab,
+    eventually, host, lab,
 };
 use std::{
     fs,
@@ -91,6 +91,10 @@ fn an_unknown_key_is_named_with_its_line() {
     assert_said(&said, &["unknown field `reed`", "line 7"]);
     let said = refused("[profiles.default.limits]\nmemmory = {default = '1M'}");
     assert_said(&said, &["unknown field `memmory`", "line 6"]);
+    let said = refused("[profiles.default.limits]\nmemory = {default = '1M', cieling = '2M'}");
+    assert_said(&said, &["unknown field `cieling`", "line 6"]);
+    let said = refused("[users]\ncomand = 'execuser'");
+    assert_said(&said, &["unknown field `comand`", "line 6"]);
 }
 
 #[test]
@@ -104,6 +108,11 @@ fn values_that_make_no_sense_name_their_key() {
         ("[users]\ngroup = 'no-such-group'", &["users.group", "no-such-group"]),
         ("[users]\ninit = 'execuser'", &["execuser", "share a uid"]),
         ("[users]\nserver = 'cordon'", &["cordon", "share a uid"]),
+        ("[users]\ngroup = 'execuser'", &["users.command", "group that may connect"]),
+        (
+            "[profiles.x.limits]\nwall = {ceiling = '99999999h'}",
+            &["profile `x`", "limits.wall", "above the most"],
+        ),
         ("[profiles.x]\nread = ['../etc']", &["profile `x`", "read"]),
         ("[profiles.x]\nwrite = ['/proc/sys']", &["profile `x`", "write", "/proc"]),
         ("[profiles.x]\npeers = ['no-such-user']", &["profile `x`", "peers", "no-such-user"]),
@@ -114,6 +123,54 @@ fn values_that_make_no_sense_name_their_key() {
     ] {
         assert_said(&refused(text), words);
     }
+}
+
+#[test]
+fn paths_that_depend_on_where_it_was_started_are_refused() {
+    for (key, name) in [("socket", "executor.sock"), ("state_dir", "state"), ("audit", "audit.jsonl")] {
+        let directory = open_directory();
+        let file = write_configuration(directory.path(), "available", "");
+        let absolute = format!("{key} = \"{}/{name}\"", directory.path().display());
+        let text = fs::read_to_string(&file).unwrap();
+        let relative = text.replace(&absolute, &format!("{key} = \"{name}\""));
+        assert_ne!(text, relative);
+        fs::write(&file, relative).unwrap();
+        assert_said(&start_refused(&file).stderr, &[key, name, "not an absolute path"]);
+    }
+}
+
+#[test]
+fn a_state_directory_that_others_could_change_is_refused() {
+    lab();
+    let changes: [Change; 2] =
+        [|state, uid| chown(state, Some(uid), None).unwrap(), |state, _| set_mode(state, 0o777)];
+    for change in changes {
+        let directory = open_directory();
+        let file = write_configuration(directory.path(), "available", "");
+        change(&directory.path().join("state"), host::uid_of("execuser"));
+        assert_said(&start_refused(&file).stderr, &["state_dir", "chown root, chmod go-w"]);
+    }
+}
+
+#[test]
+fn a_login_shell_is_worth_a_warning() {
+    // A user of the host's own that can log in and could be one of ours.
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let can_log_in = |line: &&str| {
+        let fields: Vec<_> = line.split(':').collect();
+        let shell = fields[6];
+        let special = [&fields[2..3], &fields[3..4]].iter().any(|id| id[0] == "0") || fields[2] == "65534";
+        !special && !shell.ends_with("nologin") && !shell.ends_with("false")
+    };
+    let Some(name) = passwd.lines().find(can_log_in).and_then(|line| line.split(':').next()) else {
+        panic!("no user of this host can log in");
+    };
+    let warning = format!("warning: user `{name}` has a login shell");
+    let mut executor = Executor::start(&format!("[users]\ninit = '{name}'"));
+    eventually("it is told", PATIENCE, || executor.process().log().contains(&warning));
+    let mut control = Executor::start("");
+    control.assert_works();
+    assert!(!control.process().log().contains("has a login shell"), "{}", control.process().log());
 }
 
 #[test]

@@ -4,19 +4,23 @@ use crate::harness::{
     Executor, Up,
     build::programs,
     client::line,
+    crowd,
     daemon::{open_directory, server_of, write_configuration},
     eventually, host, lab, marker,
     process::{self, sandboxed},
     shared,
 };
-use cordon_protocol::{EndedBy, Event, client::blocking};
+use cordon_protocol::{EndedBy, Event, ExitReport, client::blocking};
 use nix::{
+    fcntl::{Flock, FlockArg},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
     collections::BTreeSet,
+    fs::{self, File},
     io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     thread,
@@ -118,13 +122,25 @@ fn a_client_that_is_killed_ends_the_whole_tree() {
 }
 
 #[test]
-fn ctrl_c_in_the_client_ends_the_whole_tree() {
+fn ctrl_c_in_the_client_ends_the_whole_tree_and_its_report_is_waited_for() {
     for (signal, status) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let marker = marker();
         let client = start_client(shared(), &marker);
         kill(Pid::from_raw(client.id() as i32), signal).unwrap();
         let ran = process::finish(client, "cordon run");
         assert_eq!(ran.status, status, "{}", ran.stderr);
+        wait_gone(&marker);
+        // A client that just ends would end the tree as well, with the same status. This one ends the command
+        // and then says how that went.
+        let mut client = shared().cordon(&["run", "--json", "-c", &stubborn(&marker)]);
+        let client =
+            client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the tree runs", SOON, || sandboxed(&marker).len() >= 3);
+        kill(Pid::from_raw(client.id() as i32), signal).unwrap();
+        let ran = process::finish(client, "cordon run --json");
+        let report: ExitReport =
+            serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
+        assert_eq!((ran.status, report.ended_by), (status, EndedBy::Cancelled), "{}", ran.stderr);
         wait_gone(&marker);
     }
 }
@@ -158,9 +174,12 @@ fn an_executor_that_is_told_to_end_leaves_nothing() {
     let marker = marker();
     let client = start_client(&executor, &marker);
     let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
+    // Nobody else is to remove for it what it leaves.
+    let claim = claim(&host::cgroup_of(sandboxed(&marker)[0]).unwrap());
     executor.process().signal(Signal::SIGTERM);
     let status = executor.process().wait(Duration::from_secs(20));
     assert!(status.success(), "{status}");
+    let _claim = claim.join().unwrap();
     traces.assert_none_left();
     let ran = process::finish(client, "cordon run");
     assert!([125, 130].contains(&ran.status), "{}: {}", ran.status, ran.stderr);
@@ -181,6 +200,22 @@ fn an_executor_that_ends_lets_short_commands_finish() {
     assert!(executor.process().wait(Duration::from_secs(20)).success());
 }
 
+/// Kills one half and takes the lock of its groups, in which this leaf is: any executor that starts meanwhile
+/// would sweep what is left in them. Whoever waits for the lock gets it first.
+fn kill_and_claim(executor: &mut Executor, half: impl Fn(&Executor) -> i32, leaf: &Path) -> Flock<File> {
+    let claim = claim(leaf);
+    kill(Pid::from_raw(half(executor)), Signal::SIGKILL).unwrap();
+    let status = executor.process().wait(Duration::from_secs(20));
+    assert!(!status.success(), "{status}");
+    claim.join().unwrap()
+}
+
+/// Waits for the lock of the groups in which this leaf is, which their executor holds until its end.
+fn claim(leaf: &Path) -> thread::JoinHandle<Flock<File>> {
+    let groups = File::open(leaf.parent().unwrap()).unwrap();
+    thread::spawn(move || Flock::lock(groups, FlockArg::LockExclusive).unwrap())
+}
+
 /// Kills one half, and shows that everything ends and that the next start finds a clean place.
 fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     lab();
@@ -189,13 +224,13 @@ fn killing_ends_everything(half: impl Fn(&Executor) -> i32) {
     let marker = marker();
     let client = start_client(&executor, &marker);
     let traces = Traces::of(&before, executor.pid(), &marker, executor.directory());
-    kill(Pid::from_raw(half(&executor)), Signal::SIGKILL).unwrap();
-    let status = executor.process().wait(Duration::from_secs(20));
-    assert!(!status.success(), "{status}");
+    let leaf = host::cgroup_of(sandboxed(&marker)[0]).unwrap();
+    let claim = kill_and_claim(&mut executor, half, &leaf);
     wait_gone(&marker);
     eventually("both halves and every sandbox are gone", SOON, || {
         traces.left().iter().all(|left| !left.starts_with("process"))
     });
+    drop(claim);
     let ran = process::finish(client, "cordon run");
     assert_eq!(ran.status, 125, "an executor that went away is no ordinary end: {}", ran.stderr);
     let mut executor = executor.again();
@@ -243,6 +278,41 @@ fn the_end_of_the_server_is_seen_also_while_somebody_holds_its_end_of_the_link()
 }
 
 #[test]
+fn a_server_that_hangs_ends_with_the_monitor() {
+    let mut executor = Executor::start("");
+    let server = server_of(executor.pid());
+    // It cannot see that the link has ended.
+    kill(Pid::from_raw(server), Signal::SIGSTOP).unwrap();
+    kill(Pid::from_raw(executor.pid()), Signal::SIGKILL).unwrap();
+    assert!(!executor.process().wait(Duration::from_secs(20)).success());
+    eventually("it is gone", SOON, || process::exe(server).is_none());
+}
+
+#[test]
+fn the_next_start_ends_and_removes_what_is_left_in_its_groups() {
+    if host::has_systemd() {
+        // There each start has a scope of its own, and systemd removes the one before.
+        return;
+    }
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let client = start_client(&executor, &marker);
+    let leaf = host::cgroup_of(sandboxed(&marker)[0]).unwrap();
+    let claim = kill_and_claim(&mut executor, Executor::pid, &leaf);
+    process::finish(client, "cordon run");
+    wait_gone(&marker);
+    // Whatever was kept from ending with the monitor.
+    let mut left = process::tied("sleep".as_ref()).arg(&marker).spawn().unwrap();
+    fs::write(leaf.join("cgroup.procs"), left.id().to_string()).unwrap();
+    drop(claim);
+    let executor = executor.again();
+    eventually("it is killed", SOON, || left.try_wait().unwrap().is_some());
+    assert_eq!(left.wait().unwrap().signal(), Some(9));
+    assert!(!leaf.exists(), "{} is still there", leaf.display());
+    executor.assert_works();
+}
+
+#[test]
 fn the_end_of_cordon_up_leaves_nothing() {
     let before = groups_now();
     let mut up = Up::start();
@@ -250,8 +320,10 @@ fn the_end_of_cordon_up_leaves_nothing() {
     let client = start_client(&up, &marker);
     let traces = Traces::of(&before, up.monitor(), &marker, up.directory());
     let all = process::descendants(up.pid());
+    let claim = claim(&host::cgroup_of(sandboxed(&marker)[0]).unwrap());
     up.process().signal(Signal::SIGTERM);
     up.process().wait(Duration::from_secs(30));
+    let _claim = claim.join().unwrap();
     traces.assert_none_left();
     let still: Vec<_> = all.into_iter().filter(|p| process::exe(*p).is_some()).collect();
     assert!(still.is_empty(), "{still:?}");
@@ -263,6 +335,7 @@ fn fork_bombs_at_once_all_end_in_time() {
     // Processes that fork and touch memory without an end hold their own memory locks nearly all the time:
     // a monitor that waited for one of them would end none.
     let bomb = "import os\ndata = bytearray(8 << 20)\nwhile True:\n    try: os.fork(); data[0] += 1\n    except OSError: pass\n    except ValueError: data[0] = 0";
+    let _crowd = crowd::alone();
     let bombs: Vec<_> = (0..4)
         .map(|_| thread::spawn(move || shared().report(&["--timeout", "2s", "--", "python3", "-c", bomb])))
         .collect();

@@ -126,6 +126,23 @@ fn an_init_has_a_user_of_its_own_that_a_command_cannot_reach() {
     let status = status(init);
     assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"));
     assert_ne!(host::cgroup_of(init), host::cgroup_of(command), "two leaves");
+    // A group shared with the command would let kill(0) cross pid namespaces.
+    let session = |pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        fields.skip(2).take(2).map(|n| n.parse().unwrap()).collect::<Vec<i32>>()
+    };
+    assert_eq!(session(init), [init; 2], "its own group and session");
+    assert_eq!(session(command), [command; 2]);
+    let limits = fs::read_to_string(format!("/proc/{init}/limits")).unwrap();
+    for (name, value) in [("Max core file size", "1"), ("Max file size", "0"), ("Max processes", "0")] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert_eq!(line.split_whitespace().take(2).collect::<Vec<_>>(), [value; 2], "{name}");
+    }
+    // It never executes a program, which would close what it was not told to close itself.
+    let held: Vec<_> = descriptors(init);
+    let own = held.iter().all(|open| open.ends_with("/null") || open.starts_with("pipe:"));
+    assert!(own && held.len() == 4, "/dev/null three times and a pipe of the monitor's: {held:?}");
     let score = fs::read_to_string(format!("/proc/{init}/oom_score_adj")).unwrap();
     assert!(score.trim().parse::<i32>().unwrap() >= 0, "{score}");
     client.kill().unwrap();

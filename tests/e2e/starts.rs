@@ -2,10 +2,11 @@
 
 use crate::harness::{
     Executor, PATIENCE,
-    client::argv,
+    client::{argv, line},
     daemon,
-    daemon::{open_directory, write_configuration},
-    eventually, process,
+    daemon::{in_scope, open_directory, write_configuration},
+    eventually, host, marker,
+    process::{self, sandboxed},
 };
 use cordon_protocol::{NamespaceName, client::blocking};
 use nix::sys::signal::Signal;
@@ -44,6 +45,75 @@ fn ignored_and_blocked_signals_take_no_layer_away() {
     assert!(report.enforced.seccomp);
     let status = process::parse_status(&report.stdout.unwrap());
     assert_eq!((&status["SigIgn"][..], &status["SigBlk"][..]), ("0000000000000000", "0000000000000000"));
+}
+
+#[test]
+fn inherited_groups_and_capabilities_reach_nobody() {
+    let executor = executor_after(
+        "given = '+chown,+kill,+net_raw'\nargv = ['setpriv', '--groups', '54105', '--inh-caps', given, \
+         '--ambient-caps', given, '--']\nos.execvp(argv[0], argv + sys.argv[1:])",
+    );
+    let monitor = process::status(executor.pid());
+    assert_eq!(monitor["Groups"], "54105", "the control");
+    assert_ne!(monitor["CapInh"], "0000000000000000", "the control");
+    let of_command = executor.report(&["--", "cat", "/proc/self/status"]).stdout.unwrap();
+    for status in [process::parse_status(&of_command), process::status(daemon::server_of(executor.pid()))] {
+        assert_eq!(status["Groups"], "");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(status[set], "0000000000000000", "{set} of {}", status["Name"]);
+        }
+    }
+}
+
+#[test]
+fn what_is_mounted_below_a_given_directory_is_no_more_writable_than_it() {
+    daemon::ensure_users();
+    let given = crate::harness::build::scratch().join(format!("submount-{}", marker()));
+    std::fs::create_dir_all(given.join("below")).unwrap();
+    let directory = open_directory();
+    let at = given.display();
+    let profile = format!("[profiles.default]\nread = ['/usr', '/etc', '{at}']\n");
+    let file = write_configuration(directory.path(), "available", &profile);
+    // In a mount namespace that is the executor's alone.
+    let mut command = in_scope("unshare".as_ref());
+    let mount = "mount -t tmpfs -o mode=777 none \"$2/below\" && exec \"$0\" --config \"$1\"";
+    command.args(["--mount", "sh", "-c", mount]);
+    command.arg(&crate::harness::build::programs().executor).arg(file).arg(&given);
+    let executor = Executor::wait_ready(command, directory);
+    let mounts = executor.inside("cat /proc/self/mountinfo");
+    for target in [given.clone(), given.join("below")] {
+        let named = |line: &&str| line.split(' ').nth(4) == target.to_str();
+        let line = mounts.lines().find(named).unwrap_or_else(|| panic!("no {target:?} in {mounts}"));
+        let options: Vec<_> = line.split(' ').nth(5).unwrap().split(',').collect();
+        assert!(["ro", "nosuid", "nodev"].iter().all(|o| options.contains(o)), "{line}");
+    }
+    drop(executor);
+    std::fs::remove_dir_all(given).unwrap();
+}
+
+#[test]
+fn without_namespaces_landlock_keeps_signals_inside() {
+    if host::landlock_abi() < 6 {
+        // There one command runs at a time.
+        return;
+    }
+    let executor = executor_after("import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # CAP_SYS_ADMIN");
+    let marker = marker();
+    let request = line(&format!("exec sleep {marker}"));
+    let neighbour = blocking::run(&executor.socket, "test", request).unwrap();
+    let sleeps = || {
+        let is_sleep = |pid: &i32| process::exe(*pid).is_some_and(|exe| exe.ends_with("sleep"));
+        sandboxed(&marker).into_iter().find(is_sleep)
+    };
+    eventually("the neighbour runs", PATIENCE, || sleeps().is_some());
+    let act = format!("kill -0 {}", sleeps().unwrap());
+    let report = executor.report(&["-c", &format!("kill -0 $$ && echo own; {act}")]);
+    assert_eq!(report.enforced.namespaces.len(), 0);
+    assert_eq!((report.stdout.as_deref(), report.exit_code), (Some("own\n"), Some(1)), "{report:?}");
+    let mut control = host::as_user(host::uid_of("execuser"), host::gid_of("execuser"), &[], "/bin/bash");
+    control.args(["-c", &act]);
+    assert_eq!(process::run(control, &[]).status, 0, "the control: the uid alone would let it");
+    drop(neighbour);
 }
 
 #[test]
@@ -129,12 +199,23 @@ fn a_socket_that_was_handed_over_stays_when_the_executor_ends() {
     assert!(path.exists(), "whoever made it still listens there");
 }
 
+/// Takes CAP_SYS_ADMIN away (PR_CAPBSET_DROP, prctl(2)).
+const WITHOUT_ADMIN: &str = "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)";
+
+#[test]
+fn commands_follow_one_another_faster_than_the_kernel_takes_scheduling_groups() {
+    // Ten changes of one a second, from the whole host, where CAP_SYS_ADMIN is missing.
+    let executor = executor_after(WITHOUT_ADMIN);
+    for round in 0..20 {
+        let report = executor.events(argv(&["true"])).report;
+        assert_eq!((report.exit_code, report.step.as_deref()), (Some(0), None), "{round}: {report:?}");
+    }
+}
+
 #[test]
 fn files_deeper_than_any_path_keep_no_executor_from_starting_again() {
     // Without CAP_SYS_ADMIN there are no namespaces, and a command's files lie on the host's disk.
-    let mut executor = executor_after(
-        "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_ADMIN",
-    );
+    let mut executor = executor_after(WITHOUT_ADMIN);
     let code = "import os\nfor _ in range(60): os.mkdir('d' * 200); os.chdir('d' * 200)";
     let report = executor.report(&["--", "/usr/bin/python3", "-c", code]);
     assert_eq!((report.exit_code, report.enforced.namespaces.len()), (Some(0), 0), "{report:?}");

@@ -174,6 +174,27 @@ fn the_tail_written_just_before_the_exit_is_never_lost() {
 }
 
 #[test]
+fn what_was_written_before_the_exit_reaches_a_client_that_reads_only_after_it() {
+    let marker = marker();
+    // Writes until everything between it and a client that does not read is full, says how much that was, ends.
+    let code = "import os, time\nos.set_blocking(1, False)\nwritten, last = 0, time.monotonic()\n\
+                while time.monotonic() < last + 0.5:\n  \
+                  try: written += os.write(1, b'x' * 4096); last = time.monotonic()\n  \
+                  except BlockingIOError: time.sleep(0.01)\n\
+                os.write(2, str(written).encode())";
+    let mut request = argv(&["python3", "-c", code, &marker]);
+    request.stream = true;
+    let (connection, _stdin) = blocking::run(&shared().socket, "test", request).unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    eventually("it has ended", PATIENCE, || sandboxed(&marker).is_empty());
+    // What the monitor says of another command comes after what it has said of the end of this one.
+    shared().assert_works();
+    let events = collect(connection).unwrap();
+    assert_eq!(String::from_utf8(events.stderr).unwrap(), events.stdout.len().to_string());
+    assert_eq!(events.report.stdout_bytes, events.stdout.len() as u64);
+}
+
+#[test]
 fn a_grandchild_that_keeps_the_pipe_open_delays_nothing_and_dies() {
     let marker = marker();
     let script = format!("(setsid sleep {marker} &) ; echo done");

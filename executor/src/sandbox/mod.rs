@@ -20,5 +20,8 @@ pub mod seccomp;
 pub mod steps;
 pub mod storage;
 
+#[cfg(test)]
+mod alone;
+
 pub use plan::{Go, Plan};
 pub use steps::{Fault, Step};

@@ -357,9 +357,11 @@ mod tests {
 
     #[test]
     fn limits_and_profiles_are_refused_by_name() {
-        let limits = LimitRequest { pids: Some(u64::MAX), ..LimitRequest::default() };
-        let refused = refusal(RunRequest { limits, ..run(&["x"]) });
-        assert_eq!(refused.code, RefusalCode::LimitRefused);
+        for pids in [0, u64::MAX] {
+            let limits = LimitRequest { pids: Some(pids), ..LimitRequest::default() };
+            let refused = refusal(RunRequest { limits, ..run(&["x"]) });
+            assert_eq!(refused.code, RefusalCode::LimitRefused, "{pids}");
+        }
         let refused = refusal(RunRequest { profile: Some("none".into()), ..run(&["x"]) });
         assert_eq!(refused.code, RefusalCode::UnknownProfile);
         assert_eq!(refused.hint.as_deref(), Some("use one of: default, small"));

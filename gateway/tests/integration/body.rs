@@ -98,6 +98,18 @@ async fn a_body_over_the_cap_is_413_announced_or_in_chunks() {
 }
 
 #[tokio::test]
+async fn a_length_over_the_cap_is_413_before_any_of_it_has_come() {
+    let (gateway, executor) = alone("body_max = \"1M\"");
+    let head = format!(
+        "POST /v1/exec HTTP/1.1\r\nHost: localhost\r\nx-api-key: {TOKEN}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        (1 << 20) + 1
+    );
+    gateway.send(head.as_bytes()).await.failed(413, "too_large");
+    nobody_came(&executor);
+}
+
+#[tokio::test]
 async fn a_client_that_sends_all_before_it_reads_still_sees_its_413() {
     let gateway = gateway("body_max = \"1M\"");
     let mut client = TcpStream::connect(gateway.address).await.unwrap();

@@ -224,6 +224,26 @@ fn a_working_directory_outside_the_profile_runs_nothing() {
 }
 
 #[test]
+fn a_link_leads_no_working_directory_out_of_the_profile() {
+    let run = |cwd: &std::path::Path| {
+        lab().run(&[
+            "--profile",
+            "probe",
+            "--cwd",
+            &cwd.to_string_lossy(),
+            "--",
+            "readlink",
+            "/proc/self/cwd",
+        ])
+    };
+    let (within, out) = (lab::link("within", "/usr/share"), lab::link("out", "/dev/shm"));
+    assert_eq!(run(&within).text(), "/usr/share\n", "the control");
+    let ran = run(&out);
+    assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{ran:?}");
+    assert_says(&ran.stderr, &["cwd", "/dev/shm", "outside the profile"]);
+}
+
+#[test]
 fn what_cannot_be_executed_says_why() {
     let plain = lab::script("plain", "#!/bin/sh\necho ran\n", 0o644);
     let orphan = lab::script("orphan", "#!/no/such/interpreter\necho ran\n", 0o755);

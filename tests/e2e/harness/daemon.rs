@@ -223,6 +223,11 @@ impl Executor {
         Self::start_with(fault_executor(), "available", configuration, &[("CORDON_FAULT", step)])
     }
 
+    /// With these variables in its environment.
+    pub(crate) fn start_with_environment(configuration: &str, env: &[(&str, &str)]) -> Self {
+        Self::start_with(&programs().executor, "available", configuration, env)
+    }
+
     fn start_with(program: &Path, require: &str, configuration: &str, env: &[(&str, &str)]) -> Self {
         ensure_users();
         let directory = open_directory();

@@ -3,7 +3,7 @@
 use super::{Executor, build::scratch, daemon, host, process};
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     panic::catch_unwind,
     path::PathBuf,
     process::Command,
@@ -66,6 +66,9 @@ pub(crate) fn profiles() -> String {
 read = ["/usr", "/etc", "/opt", "{probes}"]
 execute = ["/usr", "/opt", "{probes}"]
 
+[profiles.reading]
+read = ["/usr", "/etc", "/opt", "{probes}"]
+
 [profiles.hiding]
 read = ["/usr", "/etc", "/opt", "{hiding}"]
 hide = ["/etc/cordon", "{hiding}/hidden"]
@@ -119,5 +122,13 @@ pub(crate) fn script(name: &str, text: &str, mode: u32) -> PathBuf {
     let (source, file) = (probes().join(format!("{name}.source")), probes().join(name));
     fs::write(&source, text).unwrap();
     process::install(&source, &file, mode);
+    file
+}
+
+/// A link where the profile `probe` can follow it.
+pub(crate) fn link(name: &str, target: &str) -> PathBuf {
+    let file = probes().join(name);
+    let _ = fs::remove_file(&file);
+    symlink(target, &file).unwrap();
     file
 }

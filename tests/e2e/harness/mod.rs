@@ -2,12 +2,14 @@
 
 pub(crate) mod build;
 pub(crate) mod client;
+pub(crate) mod crowd;
 pub(crate) mod daemon;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod lab;
 pub(crate) mod lesser_host;
 pub(crate) mod process;
+pub(crate) mod table;
 pub(crate) mod wire;
 
 pub(crate) use client::Client;

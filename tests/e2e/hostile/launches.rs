@@ -143,26 +143,47 @@ fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
 #[test]
 fn no_descriptor_and_too_many_are_refused() {
     let hostile = Hostile::start();
-    let (connection, _stream) = hostile.peer();
-    let launch = launch_message(connection, "default", AskedLimits::default());
     let request = shell("true");
-    hostile.send(&launch, &[]);
-    assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
-    let (second, _second_stream) = hostile.peer();
-    let two = launch_message(second, "default", AskedLimits::default());
-    hostile.send(&two, &[request.as_fd(); scm::DESCRIPTORS_MAX]);
-    assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
-    // A message with more cannot be believed at all.
-    hostile.send(&launch, &vec![request.as_fd(); 64]);
-    hostile.assert_quiet();
+    for count in [0, 2, scm::DESCRIPTORS_MAX] {
+        // A connection of its own for each: one that was refused has no second try.
+        let (connection, _stream) = hostile.peer();
+        hostile.send(
+            &launch_message(connection, "default", AskedLimits::default()),
+            &vec![request.as_fd(); count],
+        );
+        assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile, "{count}");
+    }
+    // More than fit: the message cannot be believed at all, and is as if it had never come.
+    let (connection, _stream) = hostile.peer();
     let open = process::descriptors(hostile.process.pid()).len();
     for _ in 0..20 {
-        hostile.send(&launch, &vec![request.as_fd(); 64]);
-        hostile.receive();
+        hostile
+            .send(&launch_message(connection, "default", AskedLimits::default()), &vec![request.as_fd(); 64]);
     }
     hostile.assert_quiet();
+    hostile.launched(connection, "default", "true");
+    hostile.ended(connection);
     assert!(process::descriptors(hostile.process.pid()).len() < open + 20, "descriptors are kept");
     hostile.assert_works();
+}
+
+#[test]
+fn a_profile_s_concurrency_holds_whatever_the_server_s_queue_lets_through() {
+    let hostile = Hostile::start();
+    let (first, _stream) = hostile.peer();
+    let (_job, _output) = hostile.launched(first, "single", "sleep 60");
+    let (second, _stream) = hostile.peer();
+    hostile.launch(second, "single", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(second), LaunchRefusal::Busy { concurrency: 1 });
+    // The control: it is the profile's, and the peer's, and ends with the command.
+    let (other, _stream) = hostile.peer();
+    hostile.launched(other, "default", "true");
+    hostile.ended(other);
+    hostile.send(&ToMonitor::Cancel(first), &[]);
+    assert_eq!(hostile.ended(first).ended_by, EndedBy::Cancelled);
+    hostile.send(&ToMonitor::Drained(first), &[]);
+    let (third, _stream) = hostile.peer();
+    hostile.launched(third, "single", "true");
 }
 
 #[test]

@@ -23,6 +23,7 @@ use cordon_executor::{
 use cordon_protocol::EndedBy;
 use nix::{
     errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     sys::{
         socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::ReceiveTimeout},
         time::TimeVal,
@@ -58,6 +59,8 @@ impl Hostile {
         // `CLOEXEC` here; the shell makes the copy that the executor inherits.
         let (link, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
+        // As the executor makes its own: one that does not read must not stop the monitor.
+        fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let directory = open_directory();
         let file = write_configuration(directory.path(), "available", &profiles());
         let notify = NotifySocket::bind(directory.path());

@@ -1,6 +1,7 @@
 //! Each layer around a command, read back from inside: one act that is allowed, one that is denied.
 
 mod files;
+mod landlock;
 mod namespaces;
 mod process;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::harness::{client::argv, host, lab, shared};
+use nix::sys::resource::{Resource, getrlimit};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
@@ -28,6 +29,14 @@ fn no_capability_is_left_in_any_set() {
     assert_eq!(status["NoNewPrivs"], "1");
     assert!(can("touch own && chmod 600 own"), "the owner may");
     assert!(!can("chown 0 own"), "CAP_CHOWN would be needed");
+}
+
+#[test]
+fn it_ends_with_the_monitor_even_where_no_init_ends_it() {
+    let code =
+        "import ctypes; n = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(n)); print(n.value)";
+    // PR_GET_PDEATHSIG: SIGKILL (prctl(2)).
+    assert_eq!(shared().python(code), "9\n");
 }
 
 #[test]
@@ -127,9 +136,27 @@ fn resource_limits_are_those_of_the_design() {
         line[name.len()..].split_whitespace().take(2).map(str::to_owned).collect()
     };
     assert_eq!(limit("Max core file size"), ["1", "1"]);
-    assert_eq!(limit("Max open files")[0], "1024");
+    let hard = |most: u64, of: Resource| getrlimit(of).unwrap().1.min(most).to_string();
+    let files = hard(65_536, Resource::RLIMIT_NOFILE);
+    assert_eq!(limit("Max open files"), ["1024", &files]);
+    for (name, of, soft, most) in [
+        ("Max locked memory", Resource::RLIMIT_MEMLOCK, 64 << 10, 64 << 10),
+        ("Max msgqueue size", Resource::RLIMIT_MSGQUEUE, 819_200, 819_200),
+        ("Max nice priority", Resource::RLIMIT_NICE, 0, 0),
+        ("Max realtime priority", Resource::RLIMIT_RTPRIO, 0, 0),
+        ("Max stack size", Resource::RLIMIT_STACK, 8 << 20, 64 << 20),
+    ] {
+        assert_eq!(limit(name), [hard(soft, of), hard(most, of)], "{name}");
+    }
     assert_eq!(limit("Max file size"), [(1_u64 << 30).to_string(), (1_u64 << 30).to_string()]);
     assert_eq!(limit("Max address space"), ["unlimited", "unlimited"]);
     assert!(can("ulimit -n 512"), "less is allowed");
     assert!(!can("ulimit -c unlimited") && !can("ulimit -f unlimited"), "more is not");
+}
+
+#[test]
+fn the_host_s_own_services_outlive_a_command_when_memory_runs_out() {
+    assert_eq!(shared().inside("cat /proc/self/oom_score_adj"), "500\n");
+    let nice = shared().inside("nice").trim().parse::<i32>().unwrap();
+    assert!(nice > 0, "{nice}: commands come after the monitor");
 }

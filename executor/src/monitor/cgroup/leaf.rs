@@ -225,4 +225,30 @@ mod tests {
             prop_assert_eq!(value(&format!("{others}\nmax {number}\n{odd}"), "max"), number);
         }
     }
+
+    /// What is written, and that it is read back; what the kernel makes of it only a host with the
+    /// controllers can show.
+    #[test]
+    fn a_leaf_has_every_limit_before_anything_is_in_it() {
+        let dir = std::env::temp_dir().join(format!("cordon-leaf-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let mut limits = LeafLimits { memory: 10 << 20, pids: 7, cpu_percent: Some(150), end_together: true };
+        Leaf::make(dir.join("command"), Some(&limits)).unwrap();
+        let written = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+        for (file, value) in [
+            ("memory.max", "10485760"),
+            ("memory.swap.max", "0"),
+            ("memory.oom.group", "1"),
+            ("pids.max", "7"),
+            ("cpu.max", "150000 100000"),
+        ] {
+            assert_eq!(written(&format!("command/{file}")), value, "{file}");
+        }
+        limits.end_together = false;
+        Leaf::make(dir.join("init"), Some(&limits)).unwrap();
+        assert!(!dir.join("init/memory.oom.group").exists());
+        // Made twice it would be shared.
+        assert_eq!(Leaf::make(dir.join("init"), None).unwrap_err().errno, Errno::EEXIST);
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

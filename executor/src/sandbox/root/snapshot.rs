@@ -118,4 +118,28 @@ mod tests {
         assert!(!everybody_gets_to(&dir.join("open/closed/x")));
         fs::remove_dir_all(dir).unwrap();
     }
+
+    #[test]
+    fn of_what_links_lead_to_in_run_only_what_everybody_may_read_is_copied() {
+        let name = format!("cordon-snapshot-links-{}", std::process::id());
+        let (dir, run) = (std::env::temp_dir().join(&name), Path::new("/run").join(&name));
+        let (from, to) = (dir.join("from"), dir.join("to"));
+        fs::create_dir_all(&from).unwrap();
+        fs::create_dir_all(run.join("closed")).unwrap();
+        for (name, mode) in [("open", 0o644), ("secret", 0o640), ("closed/open", 0o644)] {
+            fs::write(run.join(name), name).unwrap();
+            fs::set_permissions(run.join(name), Permissions::from_mode(mode)).unwrap();
+            symlink(run.join(name), from.join(name.replace('/', "-"))).unwrap();
+        }
+        fs::set_permissions(&run, Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(run.join("closed"), Permissions::from_mode(0o700)).unwrap();
+        copy(&from, &to, &[]).unwrap();
+        let found: Vec<_> =
+            fs::read_dir(&to).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let is_file = fs::symlink_metadata(to.join("open")).is_ok_and(|meta| meta.is_file());
+        fs::remove_dir_all(run).unwrap();
+        fs::remove_dir_all(dir).unwrap();
+        assert_eq!(found, ["open"]);
+        assert!(is_file, "a link into /run, which is empty inside, would lead nowhere");
+    }
 }
