@@ -66,11 +66,35 @@ pub struct CollectedFile {
 
 /// A named workspace, as its own peer sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkspaceInfo {
     /// Its name.
     pub name: String,
     /// When a name in its top directory last changed, seconds since 1970.
     pub modified: u64,
+}
+
+/// A named workspace with what it takes: the same for the command line's `--json` and over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WorkspaceDetail {
+    /// Its name.
+    pub name: String,
+    /// When a name in its top directory last changed, seconds since 1970.
+    pub modified: u64,
+    /// What it takes on the disk, bytes.
+    pub bytes: u64,
+    /// Files, directories and whatever else has a name of its own in it.
+    pub files: u64,
+}
+
+impl WorkspaceDetail {
+    /// The workspace with the answer to `Action::Measure`; none where that is none.
+    pub fn measured(workspace: WorkspaceInfo, answer: &str) -> Option<Self> {
+        let (bytes, files) = answer.strip_suffix('\n')?.split_once(' ')?;
+        let (bytes, files) = (bytes.parse().ok()?, files.parse().ok()?);
+        Some(Self { name: workspace.name, modified: workspace.modified, bytes, files })
+    }
 }
 
 /// Why nothing was run.
@@ -205,4 +229,19 @@ pub enum Health {
     Lesser,
     /// It does not hold.
     Missing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measure_is_two_numbers_and_nothing_else() {
+        let workspace = || WorkspaceInfo { name: "w".into(), modified: 7 };
+        let detail = WorkspaceDetail { name: "w".into(), modified: 7, bytes: 4096, files: 12 };
+        assert_eq!(WorkspaceDetail::measured(workspace(), "4096 12\n"), Some(detail));
+        for answer in ["", "\n", "4096\n", "4096 12", "4096 12 1\n", "-1 2\n", "a 2\n", "1  2\n"] {
+            assert_eq!(WorkspaceDetail::measured(workspace(), answer), None, "{answer:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{ClientError, accept, opening};
 use crate::{
-    Event, JobInfo, LayerReport, ProfileInfo, Request, RunRequest,
+    Event, JobInfo, LayerReport, ProfileInfo, Request, RunRequest, WorkspaceInfo,
     codec::{encode_frame, read_frame},
     limits,
 };
@@ -97,6 +97,28 @@ pub fn profiles(socket: &Path, client: &str) -> Result<Vec<ProfileInfo>, ClientE
 pub fn doctor(socket: &Path, client: &str) -> Result<Vec<LayerReport>, ClientError> {
     match ask(socket, client, &Request::Doctor)?.next_event()? {
         Event::Doctor(layers) => Ok(layers),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+/// The peer's own workspaces.
+///
+/// # Errors
+/// As [`ClientError`] says.
+pub fn workspaces(socket: &Path, client: &str) -> Result<Vec<WorkspaceInfo>, ClientError> {
+    match ask(socket, client, &Request::Workspaces)?.next_event()? {
+        Event::Workspaces(workspaces) => Ok(workspaces),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+/// Deletes one of the peer's own workspaces.
+///
+/// # Errors
+/// As [`ClientError`] says; `NotFound` when there is none of that name, `Busy` when a command uses it.
+pub fn delete_workspace(socket: &Path, client: &str, name: &str) -> Result<(), ClientError> {
+    match ask(socket, client, &Request::DeleteWorkspace { name: name.to_owned() })?.next_event()? {
+        Event::WorkspaceDeleted { .. } => Ok(()),
         _ => Err(ClientError::Unexpected),
     }
 }
