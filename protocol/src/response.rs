@@ -64,6 +64,11 @@ pub struct CollectedFile {
     pub problem: Option<String>,
 }
 
+impl CollectedFile {
+    /// The `problem` of a pattern that no file matches.
+    pub const NO_MATCH: &str = "no file matches";
+}
+
 /// A named workspace, as its own peer sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

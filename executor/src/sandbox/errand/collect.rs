@@ -51,7 +51,7 @@ pub(super) fn collect(home: &Path, patterns: &[String], mut out: File) -> io::Re
             send(&mut out, &file)?;
         }
         if !matched {
-            send(&mut out, &missing(pattern, "no file matches".to_owned()))?;
+            send(&mut out, &missing(pattern, CollectedFile::NO_MATCH.to_owned()))?;
         }
     }
     Ok(())
