@@ -64,7 +64,7 @@ pub struct FullReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Collected {
-    /// Path relative to the workspace; the pattern, where nothing matched it.
+    /// Path relative to the workspace; the pattern, where nothing matched it; empty, where not all could be collected.
     pub path: String,
     /// Permission bits in octal, as `chmod` takes them.
     #[cfg_attr(feature = "openapi", schema(example = "0644"))]

@@ -49,7 +49,8 @@ pub enum Event {
 /// A file of the workspace after a command's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectedFile {
-    /// Path relative to the workspace; the pattern, where `problem` says that nothing matched it.
+    /// Path relative to the workspace; the pattern, where `problem` says that nothing matched it; empty, where it says
+    /// that not all could be collected.
     pub path: String,
     /// Permission bits.
     pub mode: u32,

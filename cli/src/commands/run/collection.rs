@@ -41,7 +41,8 @@ impl Collection {
         let problem = written(into, &file).err();
         if let Some(problem) = &problem {
             self.incomplete = true;
-            let line = format!("cordon: collecting {} failed: {problem}", file.path);
+            let of = if file.path.is_empty() { String::new() } else { format!(" {}", file.path) };
+            let line = format!("cordon: collecting{of} failed: {problem}");
             output::complain(&output::visible(&line));
         }
         self.list(Collected { content: None, problem, ..Collected::from(file) });

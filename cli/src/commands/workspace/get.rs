@@ -85,8 +85,9 @@ impl Catch<'_> {
         let collect = patterns.clone();
         let request = RunRequest { collect, ..self.errands.request(Action::Nothing) };
         let (_, files) = self.errands.run(request)?;
-        let (none, files): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|file| file.problem.is_some() && patterns.contains(&file.path));
+        let (none, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+            file.problem.is_some() && (file.path.is_empty() || patterns.contains(&file.path))
+        });
         for file in &files {
             self.land(file)?;
         }

@@ -22,11 +22,17 @@ const OPTIONS: MatchOptions =
 /// and ends the process where a name is not UTF-8.
 const WALK: MatchOptions = MatchOptions { require_literal_leading_dot: false, ..OPTIONS };
 
-/// Writes every regular file below `home` that matches one of the patterns, in their order, each once.
+/// Writes every regular file below `home` that matches one of the patterns, in their order, each once; then a frame
+/// that says that these are all: whoever reads cannot tell a process that was ended from one that is done.
 ///
 /// # Errors
 /// The workspace cannot be entered, or nobody reads.
 pub(super) fn collect(home: &Path, patterns: &[String], mut out: File) -> io::Result<()> {
+    send_all(home, patterns, &mut out)?;
+    send(&mut out, &CollectedFile { problem: None, ..missing("", String::new()) })
+}
+
+fn send_all(home: &Path, patterns: &[String], out: &mut File) -> io::Result<()> {
     // Patterns are relative, and a workspace's own path may hold what means something in a pattern.
     std::env::set_current_dir(home)?;
     let mut sent: Vec<String> = Vec::new();
@@ -44,14 +50,14 @@ pub(super) fn collect(home: &Path, patterns: &[String], mut out: File) -> io::Re
             }
             if sent.len() == limits::FILES_MAX {
                 let problem = format!("more than {} files match", limits::FILES_MAX);
-                return send(&mut out, &missing(pattern, problem));
+                return send(out, &missing(pattern, problem));
             }
             let file = read(home, &name, &mut room);
             sent.push(name);
-            send(&mut out, &file)?;
+            send(out, &file)?;
         }
         if !matched {
-            send(&mut out, &missing(pattern, CollectedFile::NO_MATCH.to_owned()))?;
+            send(out, &missing(pattern, CollectedFile::NO_MATCH.to_owned()))?;
         }
     }
     Ok(())
