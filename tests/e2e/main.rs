@@ -16,6 +16,7 @@ mod config;
 mod documents;
 mod ends;
 mod fault;
+mod files;
 mod gateway;
 mod hostile;
 mod layers;
