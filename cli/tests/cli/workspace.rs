@@ -372,3 +372,25 @@ fn what_is_got_leads_nowhere_else_and_replaces_nothing_by_half() {
     assert_eq!(fs::read(into.join("big")).unwrap(), b"before");
     assert_eq!(fs::read_dir(&into).unwrap().count(), 2, "nothing else is left");
 }
+
+#[test]
+fn of_more_files_than_are_collected_those_that_came_are_written_and_the_rest_is_told() {
+    let scratch = tempfile::tempdir().unwrap();
+    let fake = executor(|peer, _| {
+        for n in 0..256 {
+            peer.send(&Event::File(file(&format!("many/{n}"), 0o644, b"x")));
+        }
+        let problem = Some("more than 256 files match".into());
+        peer.send(&Event::File(CollectedFile { problem, ..none("many/**/*") }));
+        peer.send(&exited(good()));
+    });
+    let into = scratch.path().to_str().unwrap();
+    let (output, _) = fake.outputs(&["workspace", "get", "proj", "many", "--into", into]);
+    assert_eq!(output.status.code(), Some(125));
+    let text = stderr(&output);
+    assert!(
+        text.starts_with("cordon: getting many failed: more than 256 files match; use fewer, or `cordon run"),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(scratch.path().join("many")).unwrap().count(), 256);
+}

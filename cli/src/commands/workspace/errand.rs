@@ -59,6 +59,11 @@ impl<'a> Errands<'a> {
         })
     }
 
+    /// The workspace's name.
+    pub(super) fn name(&self) -> &str {
+        self.name
+    }
+
     /// A request for this, with its output in the report.
     pub(super) fn request(&self, action: Action) -> RunRequest {
         RunRequest {

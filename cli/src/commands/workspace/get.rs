@@ -7,7 +7,7 @@ use crate::{
     failure::Failure,
     output, source,
 };
-use cordon_protocol::{Action, CollectedFile, RunRequest};
+use cordon_protocol::{Action, CollectedFile, RunRequest, limits};
 use std::path::{Path, PathBuf};
 
 pub(super) const EXAMPLES: &str = "\
@@ -94,7 +94,15 @@ impl Catch<'_> {
         // Where a path may stand for a file or a directory, one of the two matches nothing.
         let problems: Vec<_> = none.iter().filter_map(|file| file.problem.as_deref()).collect();
         if let Some(problem) = problems.iter().find(|problem| **problem != CollectedFile::NO_MATCH) {
-            self.complain(path, problem);
+            let archive = if files.len() == limits::FILES_MAX {
+                format!(
+                    "; use fewer, or `cordon run --workspace {} -n -- tar c … > FILE`",
+                    self.errands.name()
+                )
+            } else {
+                String::new()
+            };
+            self.complain(path, &format!("{problem}{archive}"));
         } else if files.is_empty() {
             self.complain(path, problems.first().unwrap_or(&CollectedFile::NO_MATCH));
         }
