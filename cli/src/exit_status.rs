@@ -5,14 +5,14 @@
 //! | 0–255 | the command's own |
 //! | 122 | disk limit |
 //! | 124 | wall or processor time |
-//! | 125 | a failure or refusal of Cordon's own, nothing said about the command |
+//! | 125 | a failure or refusal of Cordon's own, nothing said about the command; or the command's own would be 0, and a collected file could not be written |
 //! | 126, 127 | the program cannot be executed, or is not there |
 //! | 128+N | ended by signal N; so 129, 130, 143 for a hang-up, Ctrl-C and SIGTERM to `cordon` itself |
 //! | 130 | cancelled |
 //! | 137 | out of memory |
 //! | 141 | output limit; or nobody reads our output any more |
 //!
-//! Every other subcommand: 0, 1 when it failed (`config`: 125), 2 for arguments that were not understood, 141 as
+//! Every other subcommand: 0, 1 when it failed (`config`, `workspace`: 125), 2 for arguments that were not understood, 141 as
 //! above; `up` also 128+N, when signal N came before it served or a second time.
 
 use cordon_protocol::{EndedBy, ExitReport};
@@ -24,7 +24,7 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const FAILURE: u8 = 1;
 /// Arguments not understood, of a subcommand other than `run`.
 pub(crate) const USAGE: u8 = 2;
-/// `run`: anything that is Cordon's own failure or refusal.
+/// `run`, `workspace`, `config`: anything that is Cordon's own failure or refusal.
 pub(crate) const CORDON_FAILED: u8 = 125;
 /// Nobody reads our output: as a program ended by SIGPIPE.
 pub(crate) const BROKEN_PIPE: u8 = 141;

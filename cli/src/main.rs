@@ -1,11 +1,13 @@
 //! The `cordon` command: arguments in, one command of [`commands`] run, an exit status out.
 
 mod commands;
+mod destination;
 mod exit_status;
 mod failure;
 mod output;
 mod sibling;
 mod signals;
+mod source;
 mod stdio;
 
 use clap::{

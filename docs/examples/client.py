@@ -3,14 +3,16 @@
 
   client.py SOCKET run [OPTIONS] -- PROGRAM ARGUMENT...
   client.py SOCKET run [OPTIONS] -c LINE
-  client.py SOCKET ps | profiles | doctor | kill ID
+  client.py SOCKET ps | profiles | doctor | workspaces | kill ID | delete-workspace NAME
 
-`run` prints the exit report, with --events every event; Ctrl-C ends the command. Bytes are base64. The exit
-status is 0 for an answer, whatever ended the command, and 1 for a refusal.
+`run` prints the exit report, with what was collected as `collected`; with --events it prints every event. Ctrl-C
+ends the command. Bytes are base64. The exit status is 0 for an answer, whatever ended the command, and 1 for a
+refusal.
 """
 
 import argparse
 import json
+import os
 import signal
 import socket
 import struct
@@ -81,12 +83,22 @@ def arguments():
     parser.add_argument("--profile")
     parser.add_argument("--cwd")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--workspace", metavar="NAME")
+    parser.add_argument("--file", action="append", default=[], metavar="PATH=LOCAL", help="put it there first")
+    parser.add_argument("--collect", action="append", default=[], metavar="GLOB", help="send these in the end")
     parser.add_argument("--stdin", action="store_true", help="pass standard input on")
     parser.add_argument("--events", action="store_true", help="output as it comes")
     for name, _ in TABLE["LimitRequest"]:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
     parser.add_argument("argv", nargs="*")
     return parser
+
+
+def file_in(entry):
+    """A file that goes along, with its permission bits."""
+    path, local = entry.split("=", 1)
+    with open(local, "rb") as file:
+        return {"path": path, "content": file.read(), "mode": os.fstat(file.fileno()).st_mode & 0o777}
 
 
 def run(path, words):
@@ -99,12 +111,20 @@ def run(path, words):
         "stdin": args.stdin,
         "stream": args.events,
         "limits": {name: getattr(args, name) for name, _ in TABLE["LimitRequest"]},
+        "workspace": args.workspace,
+        "files": [file_in(entry) for entry in args.file],
+        "collect": args.collect,
     }
     connection = Connection(path, ("Run", request))
     signal.signal(signal.SIGINT, lambda *_: connection.cancel())
     if args.stdin:
         threading.Thread(target=connection.send_stdin, args=[sys.stdin.buffer], daemon=True).start()
+    collected = []
     for kind, content in connection.events():
+        if kind == "File":
+            collected.append(content)
+        if kind == "Exited" and args.collect and not args.events:
+            content["collected"] = collected
         last = kind in ("Exited", "Refused")
         if args.events:
             show((kind, content))
@@ -128,7 +148,9 @@ def main(words):
             return run(path, rest)
         case [path, "kill", job]:
             return ask(path, ("Kill", {"id": job}))
-        case [path, "ps" | "profiles" | "doctor" as question]:
+        case [path, "delete-workspace", name]:
+            return ask(path, ("DeleteWorkspace", {"name": name}))
+        case [path, "ps" | "profiles" | "doctor" | "workspaces" as question]:
             return ask(path, question.capitalize())
         case _:
             sys.exit(__doc__)

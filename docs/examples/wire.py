@@ -24,6 +24,8 @@ enum Request
   5 Kill      { id: string }
   6 Profiles
   7 Doctor
+  8 Workspaces
+  9 DeleteWorkspace   { name: string }
 
 struct RunRequest
   profile     string?
@@ -33,10 +35,22 @@ struct RunRequest
   stdin       bool
   stream      bool
   limits      LimitRequest
+  workspace   string?
+  files       [FileIn]
+  collect     [string]
+
+struct FileIn
+  path      string
+  content   bytes
+  mode      u32?
 
 enum Action
   0 Argv      [string]
   1 Line      string
+  2 Write     { path: string, mode: u32? }
+  3 Read      { path: string }
+  4 Measure
+  5 Nothing
 
 struct LimitRequest
   wall_ms         u64?
@@ -57,6 +71,22 @@ enum Event
   6 Killed    { id: string }
   7 Profiles  [ProfileInfo]
   8 Doctor    [LayerReport]
+  9 Queued    { position: u32 }
+  10 File     CollectedFile
+  11 Workspaces         [WorkspaceInfo]
+  12 WorkspaceDeleted   { name: string }
+
+struct CollectedFile
+  path        string
+  mode        u32
+  size        u64
+  content     bytes
+  truncated   bool
+  problem     string?
+
+struct WorkspaceInfo
+  name       string
+  modified   u64
 
 struct ExitReport
   id                  string

@@ -265,7 +265,7 @@ mod tests {
         let config = parse("").unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:3800");
         assert_eq!(config.executor, Path::new("/run/cordon/executor.sock"));
-        assert_eq!((config.body_max, config.socket), (16 << 20, None));
+        assert_eq!((config.body_max, config.socket), (24 << 20, None));
         assert_eq!(config.shutdown_grace, Duration::from_secs(5));
     }
 

@@ -3,7 +3,7 @@
 
 use axum::body::Bytes;
 use cordon_protocol::{
-    Event, RunRequest,
+    CollectedFile, Event, ExitReport, RunRequest, WorkspaceInfo,
     client::{
         ClientError,
         asynchronous::{self, Connection, Stdin},
@@ -69,6 +69,22 @@ impl Executor {
         Ok(Run { connection, _stdin: feed })
     }
 
+    /// The gateway's own workspaces: all HTTP clients are one peer.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn workspaces(&self) -> Result<Vec<WorkspaceInfo>, ClientError> {
+        asynchronous::workspaces(&self.socket, CLIENT).await
+    }
+
+    /// Deletes one of them.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn delete_workspace(&self, name: &str) -> Result<(), ClientError> {
+        asynchronous::delete_workspace(&self.socket, CLIENT, name).await
+    }
+
     /// Whether the executor answers a question.
     ///
     /// # Errors
@@ -79,6 +95,25 @@ impl Executor {
 }
 
 impl Run {
+    /// The report of a command whose output is not streamed, with the files that it was to collect, beginning with
+    /// an event that has been read.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn finish(mut self, first: Event) -> Result<(ExitReport, Vec<CollectedFile>), ClientError> {
+        let mut collected = Vec::new();
+        let mut event = first;
+        loop {
+            match event {
+                Event::Exited(report) => return Ok((*report, collected)),
+                Event::File(file) => collected.push(file),
+                Event::Queued { .. } | Event::Started { .. } => {}
+                _ => return Err(ClientError::Unexpected),
+            }
+            event = self.next_event().await?;
+        }
+    }
+
     /// The next event; the last is `Exited`. Not cancel safe: drop the run when it is not awaited to its end.
     ///
     /// # Errors

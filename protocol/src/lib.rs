@@ -27,6 +27,6 @@ pub use report::{
 pub use request::{Action, FileIn, Hello, LimitRequest, Request, RunRequest};
 pub use response::{
     CollectedFile, Event, Health, JobInfo, LayerReport, LimitInfo, ProfileInfo, Refusal, RefusalCode,
-    WorkspaceInfo,
+    WorkspaceDetail, WorkspaceInfo,
 };
 pub use units::{Bytes, Millis};

@@ -58,8 +58,9 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Port of the gateway on 127.0.0.1.
 pub const GATEWAY_PORT: u16 = 3800;
-/// Longest HTTP request body, bytes: a sealed request and as much standard input.
-pub const HTTP_BODY_MAX: usize = 16 << 20;
+/// Longest HTTP request body, bytes: the files that one request may bring in base64, a whole argument list, and
+/// some standard input.
+pub const HTTP_BODY_MAX: usize = 24 << 20;
 
 /// Where the packaged executor listens.
 pub const EXECUTOR_SOCKET: &str = "/run/cordon/executor.sock";

@@ -64,13 +64,14 @@ pub struct FullReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Collected {
-    /// Path relative to the workspace; the pattern, where nothing matched it.
+    /// Path relative to the workspace; the pattern, where nothing matched it; empty, where not all could be collected.
     pub path: String,
-    /// Permission bits.
-    pub mode: u32,
+    /// Permission bits in octal, as `chmod` takes them.
+    #[cfg_attr(feature = "openapi", schema(example = "0644"))]
+    pub mode: String,
     /// Its size, bytes.
     pub size: u64,
-    /// What is in it, as far as it fits; none where `problem` says why.
+    /// What is in it, as far as it fits; none where `problem` says why, or where it was written to a file.
     pub content: Option<String>,
     /// How `content` is to be read.
     pub encoding: Encoding,
@@ -85,7 +86,7 @@ impl From<CollectedFile> for Collected {
         let captured = Captured::from_bytes(file.content);
         Self {
             path: file.path,
-            mode: file.mode,
+            mode: format!("{:04o}", file.mode),
             size: file.size,
             content: file.problem.is_none().then_some(captured.text),
             encoding: captured.encoding,

@@ -49,7 +49,8 @@ pub enum Event {
 /// A file of the workspace after a command's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectedFile {
-    /// Path relative to the workspace; the pattern, where `problem` says that nothing matched it.
+    /// Path relative to the workspace; the pattern, where `problem` says that nothing matched it; empty, where it says
+    /// that not all could be collected.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
@@ -64,13 +65,42 @@ pub struct CollectedFile {
     pub problem: Option<String>,
 }
 
+impl CollectedFile {
+    /// The `problem` of a pattern that no file matches.
+    pub const NO_MATCH: &str = "no file matches";
+}
+
 /// A named workspace, as its own peer sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkspaceInfo {
     /// Its name.
     pub name: String,
     /// When a name in its top directory last changed, seconds since 1970.
     pub modified: u64,
+}
+
+/// A named workspace with what it takes: the same for the command line's `--json` and over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WorkspaceDetail {
+    /// Its name.
+    pub name: String,
+    /// When a name in its top directory last changed, seconds since 1970.
+    pub modified: u64,
+    /// What it takes on the disk, bytes.
+    pub bytes: u64,
+    /// Files, directories and whatever else has a name of its own in it.
+    pub files: u64,
+}
+
+impl WorkspaceDetail {
+    /// The workspace with the answer to `Action::Measure`; none where that is none.
+    pub fn measured(workspace: WorkspaceInfo, answer: &str) -> Option<Self> {
+        let (bytes, files) = answer.strip_suffix('\n')?.split_once(' ')?;
+        let (bytes, files) = (bytes.parse().ok()?, files.parse().ok()?);
+        Some(Self { name: workspace.name, modified: workspace.modified, bytes, files })
+    }
 }
 
 /// Why nothing was run.
@@ -205,4 +235,19 @@ pub enum Health {
     Lesser,
     /// It does not hold.
     Missing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measure_is_two_numbers_and_nothing_else() {
+        let workspace = || WorkspaceInfo { name: "w".into(), modified: 7 };
+        let detail = WorkspaceDetail { name: "w".into(), modified: 7, bytes: 4096, files: 12 };
+        assert_eq!(WorkspaceDetail::measured(workspace(), "4096 12\n"), Some(detail));
+        for answer in ["", "\n", "4096\n", "4096 12", "4096 12 1\n", "-1 2\n", "a 2\n", "1  2\n"] {
+            assert_eq!(WorkspaceDetail::measured(workspace(), answer), None, "{answer:?}");
+        }
+    }
 }

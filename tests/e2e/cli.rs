@@ -211,6 +211,8 @@ fn profiles_show_defaults_and_ceilings() {
         ("output", "64M", "16G"),
         ("file_size", "1G", "1G"),
         ("workspace", "512M", "512M"),
+        ("named_workspace", "4G", "4G"),
+        ("named_workspace_files", "200000", "200000"),
         ("tmp", "256M", "256M"),
     ];
     assert_eq!(limits, expected);

@@ -18,6 +18,7 @@ mod corpora;
 mod documents;
 mod ends;
 mod fault;
+mod files;
 mod gateway;
 mod hostile;
 mod layers;

@@ -10,6 +10,7 @@ mod profiles;
 mod ps;
 pub(crate) mod run;
 mod up;
+mod workspace;
 
 use crate::{exit_status, failure::Failure};
 use clap::Parser;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Ps(ps::Args),
     /// End one of your running commands
     Kill(kill::Args),
+    /// List, show and delete your named workspaces, and move files in and out
+    Workspace(workspace::Args),
     /// List the profiles you may use, with their limits
     Profiles(profiles::Args),
     /// Show what this host enforces, layer by layer
@@ -48,6 +51,7 @@ impl Command {
             Self::Run(args) => run::execute(args, socket),
             Self::Ps(args) => ps::execute(&args, socket),
             Self::Kill(args) => kill::execute(&args, socket),
+            Self::Workspace(args) => workspace::execute(&args, socket),
             Self::Profiles(args) => profiles::execute(&args, socket),
             Self::Doctor(args) => doctor::execute(&args, socket),
             Self::Audit(args) => audit::execute(&args, socket),
@@ -60,7 +64,7 @@ impl Command {
     /// The exit status when it fails.
     pub(crate) fn failure_status(&self) -> u8 {
         match self {
-            Self::Run(_) | Self::Config(_) => exit_status::CORDON_FAILED,
+            Self::Run(_) | Self::Workspace(_) | Self::Config(_) => exit_status::CORDON_FAILED,
             _ => exit_status::FAILURE,
         }
     }

@@ -32,15 +32,13 @@ impl<T: Send + 'static> Fake<T> {
     pub(crate) fn start(serve: impl FnOnce(Peer) -> T + Send + 'static) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
-        let served = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let hello = read_frame(&mut stream, limits::REQUEST_FRAME_MAX).unwrap().unwrap();
-            let Request::Hello(hello) = hello else { panic!("{hello:?}") };
-            assert_eq!(hello.version, limits::PROTOCOL_VERSION);
-            let request = read_frame(&mut stream, limits::REQUEST_FRAME_MAX).unwrap().unwrap();
-            serve(Peer { stream, request })
-        });
+        let served = thread::spawn(move || serve(greet(listener.accept().unwrap().0).unwrap()));
         Self { directory, served }
+    }
+
+    /// Whether nobody has connected; the executor is not waited for.
+    pub(crate) fn is_unasked(&self) -> bool {
+        !self.served.is_finished()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -64,6 +62,40 @@ impl<T: Send + 'static> Fake<T> {
     pub(crate) fn finish(self) -> T {
         self.served.join().unwrap()
     }
+}
+
+impl<T: Send + 'static> Fake<Vec<T>> {
+    /// Serves one connection after the other, each with `serve`, until [`Fake::finish_row`].
+    pub(crate) fn start_row(mut serve: impl FnMut(Peer) -> T + Send + 'static) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let served = thread::spawn(move || {
+            let peers = std::iter::from_fn(|| greet(listener.accept().unwrap().0));
+            peers.map(&mut serve).collect()
+        });
+        Self { directory, served }
+    }
+
+    /// What the executor saw of each connection.
+    pub(crate) fn finish_row(self) -> Vec<T> {
+        drop(UnixStream::connect(self.socket()).unwrap());
+        self.finish()
+    }
+
+    /// The command's outcome, and what the executor saw.
+    pub(crate) fn outputs(self, arguments: &[&str]) -> (Output, Vec<T>) {
+        let output = self.cordon(arguments).output().unwrap();
+        (output, self.finish_row())
+    }
+}
+
+/// Takes the hello and the request; none of a connection that says nothing.
+fn greet(mut stream: UnixStream) -> Option<Peer> {
+    let hello = read_frame(&mut stream, limits::REQUEST_FRAME_MAX).unwrap()?;
+    let Request::Hello(hello) = hello else { panic!("{hello:?}") };
+    assert_eq!(hello.version, limits::PROTOCOL_VERSION);
+    let request = read_frame(&mut stream, limits::REQUEST_FRAME_MAX).unwrap().unwrap();
+    Some(Peer { stream, request })
 }
 
 impl Peer {
@@ -106,6 +138,8 @@ impl Peer {
 
 /// The binary under test, with nothing on its standard input.
 pub(crate) fn cordon(arguments: &[&str]) -> Command {
+    // What files come to be depends on it.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     // The tests may have been started with signals ignored (nohup, a background job), which it would inherit.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_cordon")]);

@@ -3,6 +3,8 @@
 
 mod ends;
 mod fake;
+mod files;
 mod questions;
 mod streams;
 mod usage;
+mod workspace;

@@ -29,8 +29,8 @@ const FRAME_ROOM: usize = 16 << 10;
 const PATH_MAX: usize = 4096;
 /// Longest reason that is passed on, characters.
 const PROBLEM_MAX: usize = 256;
-/// Files and reasons for none that are passed on: each pattern may come to nothing.
-const EVENTS_MAX: usize = limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX;
+/// Files and reasons for none that are passed on: each pattern may come to nothing. And the word that these are all.
+const EVENTS_MAX: usize = limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX + 1;
 
 /// Has the files collected and sends each as it comes. The sandbox ends with it, whatever comes of it.
 ///
@@ -65,7 +65,7 @@ pub(super) async fn collect(
     Ok(())
 }
 
-/// Reads frames to their end and sends each.
+/// Reads frames to the one that ends them and sends each.
 async fn pass_on(from: OwnedFd, socket: &Socket) -> Result<(), String> {
     let from = Socket::new(from).map_err(|error| format!("collecting failed: {error}"))?;
     let mut frames = Frames::new(limits::COLLECTED_FILE_MAX + FRAME_ROOM);
@@ -75,13 +75,17 @@ async fn pass_on(from: OwnedFd, socket: &Socket) -> Result<(), String> {
             payload = frames.next(&from) => payload.map_err(|error| format!("collecting failed: {error}"))?,
             () = socket.closed() => return Ok(()),
         };
-        let Some(payload) = payload else { return Ok(()) };
+        // Out of time, of memory, or killed.
+        let payload = payload.ok_or("collecting was ended before all files had come")?;
         let file: CollectedFile =
             decode_payload(&payload).map_err(|error| format!("collecting failed: {error}"))?;
+        if file.path.is_empty() && file.problem.is_none() {
+            return Ok(());
+        }
         room = room.checked_sub(file.content.len()).ok_or("more was collected than may be")?;
         send(socket, &sanitized(file)).await;
     }
-    Ok(())
+    Err("more was collected than may be".to_owned())
 }
 
 /// The file with texts of bounded length.

@@ -186,6 +186,12 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
         ("chdir", Errno::EACCES) => {
             "name a directory that the sandbox's user may enter, in the workspace for example".to_owned()
         }
+        ("files", Errno::ENOSPC | Errno::EDQUOT) => {
+            "bring less, or use a workspace with more room".to_owned()
+        }
+        ("files", _) => {
+            "name a path that is free or a file's, through directories inside the workspace".to_owned()
+        }
         _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
     };
     Hint { layer: step.to_owned(), what, remedy }
@@ -291,6 +297,8 @@ mod tests {
         assert!(hint.remedy.contains("PATH") && hint.layer == "exec");
         assert!(failed("exec", Errno::EACCES, "/tmp/x").remedy.contains("/usr, /opt"));
         assert!(failed("chdir", Errno::ENOTDIR, "/etc/passwd").remedy.contains("not a file"));
+        assert!(failed("files", Errno::ENOTDIR, "a/b").remedy.contains("a path that is free"));
+        assert!(failed("files", Errno::ENOSPC, "a/b").remedy.contains("more room"));
         let hint = failed("mounts", Errno::EPERM, "a\nb");
         assert_eq!(hint.what, "a\\nb: Operation not permitted");
         assert!(hint.remedy.contains("cordon doctor"));

@@ -1,6 +1,11 @@
 //! `POST /v1/exec`: a command as JSON, its report as JSON or its events as a stream.
 
-use super::{Gateway, body::Object, stream};
+use super::{
+    Gateway,
+    body::Object,
+    files::{FileField, into_files},
+    stream,
+};
 use crate::error::{ApiError, ErrorBody};
 use axum::{
     Json,
@@ -10,7 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use cordon_protocol::{Action, Event, ExitReport, LimitRequest, RunRequest, client::ClientError, limits};
+use cordon_protocol::{Action, Collected, FullReport, LimitRequest, RunRequest, limits};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
@@ -29,6 +34,10 @@ pub struct ExecRequest {
     argv: Option<Vec<String>>,
     /// Profile; `default` where none is named.
     profile: Option<String>,
+    /// Named workspace, which stays when the command has ended and is made where there is none of that name; a
+    /// private one that goes with the command where none is named.
+    #[schema(example = "my-project")]
+    workspace: Option<String>,
     /// Working directory inside the sandbox; the workspace where none is named.
     cwd: Option<String>,
     /// Environment entries beside the profile's.
@@ -36,6 +45,13 @@ pub struct ExecRequest {
     env: Option<Entries>,
     /// Standard input; `/dev/null` where there is none.
     stdin: Option<StdinField>,
+    /// Files that are put into the workspace before the command starts: at most 256, of 12 MiB together.
+    #[schema(value_type = Option<Vec<FileField>>)]
+    files: Option<Vec<Object<FileField>>>,
+    /// Patterns of files, relative to the workspace, that come back after the command's end: `*`, `?`, `[a-z]`, and
+    /// `**` for any directories. At most 64; they bring at most 256 files, of 4 MiB each and 16 MiB together.
+    #[schema(example = json!(["dist/*.tar", "**/*.log"]))]
+    collect: Option<Vec<String>>,
     /// Time by the clock, milliseconds.
     timeout_ms: Option<u64>,
     /// Memory of all processes together, bytes.
@@ -62,6 +78,7 @@ enum StdinField {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, from = "Object<RawBase64Field>")]
 struct Base64Field {
+    /// The bytes.
     base64: String,
 }
 
@@ -126,6 +143,9 @@ impl ExecRequest {
         let stdin = self.stdin.map(StdinField::into_bytes).transpose()?;
         let request = RunRequest {
             profile: self.profile,
+            workspace: self.workspace,
+            files: into_files(self.files.unwrap_or_default())?,
+            collect: self.collect.unwrap_or_default(),
             cwd: self.cwd,
             env: self.env.unwrap_or_default().0.into_iter().collect(),
             stdin: stdin.is_some(),
@@ -167,23 +187,37 @@ fn check_size(request: &RunRequest) -> Result<(), ApiError> {
         Action::Write { .. } | Action::Read { .. } | Action::Measure | Action::Nothing => 0,
     };
     let env: usize = request.env.iter().map(|(name, value)| cost(name) + cost(value)).sum();
-    let rest = request.cwd.iter().chain(&request.profile).map(String::len).sum::<usize>();
+    let rest =
+        request.cwd.iter().chain(&request.profile).chain(&request.workspace).map(String::len).sum::<usize>();
     let (total, most) = (action + env + rest, limits::ARGUMENTS_MAX_BYTES);
     if total > most {
         let field = if matches!(request.action, Action::Line(_)) { "command" } else { "argv" };
-        let message =
-            format!("{field}, env, cwd and profile: {total} bytes are over the limit of {most} bytes");
+        let message = format!(
+            "{field}, env, cwd, profile and workspace: {total} bytes are over the limit of {most} bytes"
+        );
         return Err(ApiError::bad_request(message).hint("send large data as stdin"));
+    }
+    let paths: usize = request.files.iter().map(|file| cost(&file.path)).sum();
+    let patterns: usize = request.collect.iter().map(|pattern| cost(pattern)).sum();
+    let (total, most) = (paths + patterns, NAMES_MAX);
+    if total > most {
+        let message =
+            format!("paths of files, and collect: {total} bytes are over the limit of {most} bytes");
+        return Err(ApiError::bad_request(message).hint("a path has at most 4095 bytes"));
     }
     Ok(())
 }
 
+/// Paths and patterns together, as many and as long as the executor takes them, bytes.
+const NAMES_MAX: usize = (limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX) * (4 << 10);
+
 /// Run a command.
 ///
 /// The answer is 200 whatever ended the command; `ended_by` and `exit_code` say what did. With
-/// `Accept: text/event-stream` it is a stream of events: `started` (StartedEvent), `stdout` and `stderr`
-/// (OutputEvent), `exit` (ExitReport, with `stdout` and `stderr` null), or `error` (ErrorBody) where the end
-/// is not known. A client that leaves ends the command.
+/// `Accept: text/event-stream` it is a stream of events: `queued` (QueuedEvent) whenever its place among those that
+/// wait has changed, `started` (StartedEvent), `stdout` and `stderr` (OutputEvent), `file` (Collected) for each
+/// collected file, `exit` (ExitReport, with `stdout` and `stderr` null), or `error` (ErrorBody) where the end is not
+/// known. A client that leaves ends the command.
 #[utoipa::path(
     post,
     path = "/v1/exec",
@@ -192,7 +226,7 @@ fn check_size(request: &RunRequest) -> Result<(), ApiError> {
     request_body = ExecRequest,
     responses(
         (status = 200, description = "How it ended", content(
-            (ExitReport = "application/json"),
+            (FullReport = "application/json"),
             (String = "text/event-stream"),
         )),
         (status = 400, description = "Malformed, or a limit or profile that is refused", body = ErrorBody),
@@ -213,6 +247,7 @@ pub async fn exec(
 ) -> Result<Response, ApiError> {
     let request: ExecRequest = gateway.body.read_json(&headers, body).await?;
     let wants_stream = wants_stream(&headers);
+    let wants_files = request.collect.is_some();
     let (request, stdin) = request.into_parts(wants_stream)?;
     let mut run = gateway.executor.run(request, stdin).await?;
     // The status is still open until the executor has taken the command or refused it.
@@ -220,14 +255,9 @@ pub async fn exec(
     if wants_stream {
         return Ok(stream::respond(run, first));
     }
-    let mut event = first;
-    loop {
-        match event {
-            Event::Exited(report) => return Ok(Json(*report).into_response()),
-            Event::Started { .. } => event = run.next_event().await?,
-            _ => return Err(ClientError::Unexpected.into()),
-        }
-    }
+    let (report, files) = run.finish(first).await?;
+    let collected = wants_files.then(|| files.into_iter().map(Collected::from).collect());
+    Ok(Json(FullReport { report, collected }).into_response())
 }
 
 /// Whether the client lists `text/event-stream` among what it accepts.

@@ -6,11 +6,13 @@
 pub mod auth;
 pub mod body;
 pub mod exec;
+pub mod files;
 pub mod health;
 pub mod log;
 pub mod openapi;
 pub mod origin;
 pub mod stream;
+pub mod workspaces;
 
 use crate::{error::ApiError, executor::Executor};
 use axum::{
@@ -66,8 +68,11 @@ pub fn router(gateway: Gateway, guard: auth::Guard, allowed: origin::AllowList) 
 
 /// The guarded routes, the open ones, and the description of both.
 fn routes_and_document() -> (Router<Gateway>, Router<Gateway>, utoipa::openapi::OpenApi) {
-    let (guarded, mut document) =
-        OpenApiRouter::with_openapi(openapi::base()).routes(routes!(exec::exec)).split_for_parts();
+    let (guarded, mut document) = OpenApiRouter::with_openapi(openapi::base())
+        .routes(routes!(exec::exec))
+        .routes(routes!(workspaces::list))
+        .routes(routes!(workspaces::show, workspaces::delete))
+        .split_for_parts();
     let (open, health) = OpenApiRouter::new().routes(routes!(health::healthz)).split_for_parts();
     document.merge(health);
     (guarded, open, document)

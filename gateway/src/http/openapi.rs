@@ -1,6 +1,6 @@
 //! `GET /openapi.json`: the description of this interface, made from the handlers and types themselves.
 
-use super::stream::{OutputEvent, StartedEvent};
+use super::stream::{OutputEvent, QueuedEvent, StartedEvent};
 use crate::error::ErrorBody;
 use axum::{
     Json,
@@ -23,7 +23,7 @@ use utoipa::{
                        Unix socket needs none. Every failure has the body {\"error\": {code, message, hint}}."
     ),
     paths(serve),
-    components(schemas(StartedEvent, OutputEvent))
+    components(schemas(QueuedEvent, StartedEvent, OutputEvent))
 )]
 struct Base;
 

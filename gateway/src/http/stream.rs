@@ -11,7 +11,7 @@ use axum::{
         sse::{Event as SseEvent, KeepAlive, Sse},
     },
 };
-use cordon_protocol::{Captured, Encoding, Event, client::ClientError};
+use cordon_protocol::{Captured, Collected, Encoding, Event, client::ClientError};
 use futures_util::{Stream, stream::unfold};
 use serde::Serialize;
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
@@ -19,6 +19,13 @@ use utoipa::ToSchema;
 
 /// Silence after which a comment is sent, so that proxies keep the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(14);
+
+/// Data of a `queued` event: the command waits for its turn.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct QueuedEvent {
+    /// 1 is the next.
+    position: u32,
+}
 
 /// Data of a `started` event: the program has been executed.
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,6 +80,7 @@ struct Translation {
 impl Translation {
     fn push(&mut self, event: Result<Event, ClientError>) {
         match event {
+            Ok(Event::Queued { position }) => self.send("queued", &QueuedEvent { position }),
             Ok(Event::Started { id }) => self.send("started", &StartedEvent { id }),
             Ok(Event::Stdout(bytes)) => {
                 let chunk = self.stdout.push(bytes);
@@ -81,6 +89,11 @@ impl Translation {
             Ok(Event::Stderr(bytes)) => {
                 let chunk = self.stderr.push(bytes);
                 self.send_chunk("stderr", chunk);
+            }
+            // Files come after the end of the output.
+            Ok(Event::File(file)) => {
+                self.send_rest();
+                self.send("file", &Collected::from(file));
             }
             Ok(Event::Exited(report)) => {
                 self.send_rest();

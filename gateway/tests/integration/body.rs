@@ -33,7 +33,7 @@ async fn malformed_bodies_are_400_and_name_the_field() {
         ("{", "EOF"),
         ("{}", "command or argv"),
         (r#"{"command":"x","argv":["x"]}"#, "only one"),
-        (r#"{"command":"x","workspace":"w"}"#, "`workspace`"),
+        (r#"{"command":"x","workspce":"w"}"#, "`workspce`"),
         (r#"{"command":1}"#, "command: invalid type"),
         (r#"{"argv":"x"}"#, "argv: invalid type"),
         (r#"{"argv":["x",1]}"#, "argv[1]: invalid type"),

@@ -4,7 +4,7 @@ use crate::{
     client::{TOKEN, gateway, get},
     executor,
 };
-use cordon_protocol::{Event, Request};
+use cordon_protocol::{Collected, CollectedFile, Event, Request};
 use serde_json::{Value, json};
 use std::{fs, path::Path, time::Duration};
 
@@ -59,20 +59,56 @@ fn the_description_names_what_the_contract_names() {
     assert!(
         document["paths"]["/v1/exec"]["post"].is_object() && document["paths"]["/healthz"]["get"].is_object()
     );
+    for path in ["/v1/workspaces", "/v1/workspaces/{name}"] {
+        assert!(document["paths"][path]["get"].is_object(), "{path}");
+    }
+    assert!(document["paths"]["/v1/workspaces/{name}"]["delete"].is_object());
     let schemas = &document["components"]["schemas"];
     let fields = |name: &str| {
         let properties = schemas[name]["properties"].as_object().unwrap_or_else(|| panic!("{name}"));
         properties.keys().cloned().collect::<Vec<_>>()
     };
-    let report = serde_json::to_value(executor::report(0, "")).unwrap();
-    let mut wanted: Vec<_> = report.as_object().unwrap().keys().cloned().collect();
-    let mut found = fields("ExitReport");
-    wanted.sort();
-    found.sort();
-    assert_eq!(found, wanted);
+    let file = CollectedFile {
+        path: String::new(),
+        mode: 0,
+        size: 0,
+        content: vec![],
+        truncated: false,
+        problem: None,
+    };
+    for (name, value) in [
+        ("ExitReport", serde_json::to_value(executor::report(0, "")).unwrap()),
+        ("Collected", serde_json::to_value(Collected::from(file)).unwrap()),
+    ] {
+        let mut wanted: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        let mut found = fields(name);
+        wanted.sort();
+        found.sort();
+        assert_eq!(found, wanted);
+    }
     assert!(schemas["EndedBy"].to_string().contains("out_of_memory"));
     assert!(schemas["Encoding"].to_string().contains("utf-8"));
-    for field in ["command", "argv", "profile", "cwd", "env", "stdin", "timeout_ms", "capture_bytes"] {
+    for field in [
+        "command",
+        "argv",
+        "profile",
+        "workspace",
+        "cwd",
+        "env",
+        "stdin",
+        "files",
+        "collect",
+        "timeout_ms",
+        "capture_bytes",
+    ] {
         assert!(fields("ExecRequest").contains(&field.to_owned()), "{field}");
+    }
+    // Whoever reads the description learns what each field means.
+    for (name, schema) in schemas.as_object().unwrap() {
+        for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+            // Of an alternative, beside it.
+            let told = property.to_string().contains("\"description\"");
+            assert!(told, "{name}.{field} is not described");
+        }
     }
 }

@@ -8,5 +8,7 @@ mod contract;
 mod doors;
 mod exec;
 mod executor;
+mod files;
 mod server;
 mod stream;
+mod workspaces;

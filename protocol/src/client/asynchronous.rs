@@ -2,7 +2,7 @@
 
 use super::{ClientError, accept, opening};
 use crate::{
-    Event, LayerReport, ProfileInfo, Request, RunRequest,
+    Event, LayerReport, ProfileInfo, Request, RunRequest, WorkspaceInfo,
     codec::{FrameError, encode_frame, read_frame_async},
     limits,
 };
@@ -72,6 +72,29 @@ pub async fn profiles(socket: &Path, client: &str) -> Result<Vec<ProfileInfo>, C
 pub async fn doctor(socket: &Path, client: &str) -> Result<Vec<LayerReport>, ClientError> {
     match ask(socket, client, &Request::Doctor).await?.0.next_event().await? {
         Event::Doctor(layers) => Ok(layers),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+/// The peer's own workspaces.
+///
+/// # Errors
+/// As [`ClientError`] says.
+pub async fn workspaces(socket: &Path, client: &str) -> Result<Vec<WorkspaceInfo>, ClientError> {
+    match ask(socket, client, &Request::Workspaces).await?.0.next_event().await? {
+        Event::Workspaces(workspaces) => Ok(workspaces),
+        _ => Err(ClientError::Unexpected),
+    }
+}
+
+/// Deletes one of the peer's own workspaces.
+///
+/// # Errors
+/// As [`ClientError`] says; `NotFound` when there is none of that name, `Busy` when a command uses it.
+pub async fn delete_workspace(socket: &Path, client: &str, name: &str) -> Result<(), ClientError> {
+    let request = Request::DeleteWorkspace { name: name.to_owned() };
+    match ask(socket, client, &request).await?.0.next_event().await? {
+        Event::WorkspaceDeleted { .. } => Ok(()),
         _ => Err(ClientError::Unexpected),
     }
 }

@@ -92,6 +92,36 @@ fn input_goes_in_and_output_comes_as_events() {
 }
 
 #[test]
+fn files_go_in_and_come_out_of_a_workspace_that_it_lists_and_deletes() {
+    let program = repository().join("docs/examples/client.py");
+    let file = format!("in/copy={}", program.display());
+    let script = "cp in/copy out; printf '\\377' > b; chmod 640 b";
+    let arguments = [
+        "run",
+        "--workspace",
+        "client-py",
+        "--file",
+        &file,
+        "--collect",
+        "o*",
+        "--collect",
+        "b",
+        "-c",
+        script,
+    ];
+    let report = json(&client(&arguments, &[]).text());
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let content =
+        |index: usize| STANDARD.decode(report["collected"][index]["content"].as_str().unwrap()).unwrap();
+    assert_eq!(content(0), std::fs::read(program).unwrap(), "{report}");
+    assert_eq!((content(1), &report["collected"][1]["mode"]), (vec![0xff], &0o640.into()));
+    let list = || json(&client(&["workspaces"], &[]).text()).to_string();
+    assert!(list().contains("\"client-py\""), "{}", list());
+    assert_eq!(json(&client(&["delete-workspace", "client-py"], &[]).text())["name"], "client-py");
+    assert!(!list().contains("\"client-py\""), "{}", list());
+}
+
+#[test]
 fn half_a_close_cancels_and_the_report_still_comes() {
     let marker = marker();
     let mut child = command(&["run", "--", "sleep", &marker]);
@@ -110,6 +140,13 @@ fn questions_have_the_answers_of_cordon() {
         assert_eq!(json(&client(&[question], &[]).text()), json(&expected), "{question}");
     }
     assert!(json(&client(&["ps"], &[]).text()).is_array());
+    assert!(json(&client(&["workspaces"], &[]).text()).is_array());
+    for (arguments, code) in
+        [(["delete-workspace", "client-none"], "not_found"), (["delete-workspace", "../x"], "bad_request")]
+    {
+        let refused = client(&arguments, &[]);
+        assert_eq!((refused.status, &json(&refused.text())["code"]), (1, &code.into()));
+    }
     let refused = client(&["kill", "0000000000000000"], &[]);
     assert_eq!((refused.status, &json(&refused.text())["code"]), (1, &"not_found".into()));
     let refused = client(&["run", "--pids", "999999", "--", "true"], &[]);

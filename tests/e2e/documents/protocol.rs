@@ -3,9 +3,9 @@
 use super::{read, repository, table_after};
 use crate::harness::process;
 use cordon_protocol::{
-    Action, CgroupMode, Encoding, EndedBy, Enforced, Event, ExitReport, Health, Hello, Hint, JobInfo,
-    LayerReport, LimitInfo, LimitName, LimitRequest, NamespaceName, NetworkMode, ProfileInfo, Refusal,
-    RefusalCode, Request, RunRequest,
+    Action, CgroupMode, CollectedFile, Encoding, EndedBy, Enforced, Event, ExitReport, FileIn, Health, Hello,
+    Hint, JobInfo, LayerReport, LimitInfo, LimitName, LimitRequest, NamespaceName, NetworkMode, ProfileInfo,
+    Refusal, RefusalCode, Request, RunRequest, WorkspaceInfo,
     codec::{FrameError, decode_payload, encode_frame, encode_payload, read_frame},
     limits,
 };
@@ -63,6 +63,7 @@ fn names_have_the_numbers_of_the_page() {
 }
 
 fn requests() -> Vec<Request> {
+    let file = |path: &str, content: &[u8], mode| FileIn { path: path.into(), content: content.into(), mode };
     let limits = LimitRequest {
         wall_ms: Some(1),
         cpu_time_ms: Some(2),
@@ -80,13 +81,21 @@ fn requests() -> Vec<Request> {
         stdin: true,
         stream: true,
         limits,
-        ..RunRequest::new(Action::Nothing)
+        workspace: Some("w-1".into()),
+        files: vec![file("a/b", &[0, 255], Some(0o755)), file("c", &[], None)],
+        collect: vec!["**/*.o".into(), ".ä".into()],
     };
+    let errand = |action| Request::Run(Box::new(RunRequest::new(action)));
     let least = RunRequest::new(Action::Line("a | b".into()));
     vec![
         Request::Hello(Hello { version: 1, client: "x".into() }),
         Request::Run(Box::new(full)),
         Request::Run(Box::new(least)),
+        errand(Action::Write { path: "a".into(), mode: Some(0o600) }),
+        errand(Action::Write { path: "a".into(), mode: None }),
+        errand(Action::Read { path: "a/b".into() }),
+        errand(Action::Measure),
+        errand(Action::Nothing),
         Request::Stdin(vec![0, 255, 10]),
         Request::Stdin(vec![]),
         Request::StdinEnd,
@@ -94,6 +103,8 @@ fn requests() -> Vec<Request> {
         Request::Kill { id: "0123456789abcdef".into() },
         Request::Profiles,
         Request::Doctor,
+        Request::Workspaces,
+        Request::DeleteWorkspace { name: "w-1".into() },
     ]
 }
 
@@ -154,6 +165,15 @@ fn events() -> Vec<Event> {
         detail: text("d"),
         remedy: Some(text("r")),
     };
+    let file = CollectedFile {
+        path: text("a"),
+        mode: 0o640,
+        size: 9,
+        content: vec![0, 255],
+        truncated: true,
+        problem: None,
+    };
+    let none = CollectedFile { content: vec![], problem: Some(text("no file matches")), ..file.clone() };
     let refusal = Refusal { code: RefusalCode::Busy, message: text("m"), hint: None };
     vec![
         Event::Started { id: text("1") },
@@ -165,6 +185,11 @@ fn events() -> Vec<Event> {
         Event::Killed { id: text("1") },
         Event::Profiles(vec![profile]),
         Event::Doctor(vec![layer]),
+        Event::Queued { position: 3 },
+        Event::File(file),
+        Event::File(none),
+        Event::Workspaces(vec![WorkspaceInfo { name: text("w"), modified: 7 }]),
+        Event::WorkspaceDeleted { name: text("w") },
     ]
 }
 
@@ -172,14 +197,21 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Bytes of a stream in base64, as the example shows them.
+/// Bytes of streams and files in base64, as the example shows them.
 fn with_base64(mut value: Value) -> Value {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    for name in ["Stdin", "Stdout", "Stderr"] {
-        if let Some(bytes) = value.get_mut(name) {
-            let raw: Vec<u8> = serde_json::from_value(bytes.take()).unwrap();
-            *bytes = STANDARD.encode(raw).into();
+    match &mut value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let bytes = ["Stdin", "Stdout", "Stderr", "content"].contains(&name.as_str());
+                *field = match serde_json::from_value::<Vec<u8>>(field.clone()) {
+                    Ok(raw) if bytes => STANDARD.encode(raw).into(),
+                    _ => with_base64(field.take()),
+                };
+            }
         }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = with_base64(item.take())),
+        _ => {}
     }
     value
 }
@@ -242,6 +274,14 @@ fn the_limits_of_the_page_are_those_of_the_code() {
         ("ARGUMENT_MAX_BYTES", limits::ARGUMENT_MAX_BYTES as u64),
         ("ARGUMENTS_MAX_BYTES", limits::ARGUMENTS_MAX_BYTES as u64),
         ("CWD_MAX_BYTES", limits::CWD_MAX_BYTES as u64),
+        ("WORKSPACE_NAME_MAX", limits::WORKSPACE_NAME_MAX as u64),
+        ("WORKSPACES_PER_PEER", limits::WORKSPACES_PER_PEER as u64),
+        ("FILES_MAX", limits::FILES_MAX as u64),
+        ("FILES_BYTES_MAX", limits::FILES_BYTES_MAX as u64),
+        ("COLLECT_PATTERNS_MAX", limits::COLLECT_PATTERNS_MAX as u64),
+        ("COLLECTED_FILE_MAX", limits::COLLECTED_FILE_MAX as u64),
+        ("COLLECTED_BYTES_MAX", limits::COLLECTED_BYTES_MAX as u64),
+        ("COLLECT_TIMEOUT", millis(limits::COLLECT_TIMEOUT)),
         ("HELLO_TIMEOUT", millis(limits::HELLO_TIMEOUT)),
         ("DRAIN_GRACE", millis(limits::DRAIN_GRACE)),
         ("CONNECTIONS_PER_PEER", limits::CONNECTIONS_PER_PEER as u64),

@@ -3,7 +3,7 @@
 use cordon_protocol::{Bytes, EndedBy, ExitReport};
 
 /// What ended the command and what to do about it; none for a plain exit or signal.
-pub(super) fn of_report(report: &ExitReport) -> Option<String> {
+pub(crate) fn of_report(report: &ExitReport) -> Option<String> {
     let (cause, otherwise) = match report.ended_by {
         EndedBy::Exit | EndedBy::Signal => return None,
         EndedBy::WallTimeout => (

@@ -1,5 +1,6 @@
 //! The server with a test in the monitor's place: a real link, real sockets, real pipes.
 
+mod collect;
 mod ends;
 mod handshake;
 mod lockdown;
