@@ -6,9 +6,7 @@
 use super::{
     Plan,
     command::{CommandContext, LOCK_DOWN},
-    init, landlock,
-    message::Held,
-    rlimits,
+    init, landlock, rlimits,
     steps::walk,
 };
 use crate::{
