@@ -10,7 +10,7 @@ use cordon_protocol::{Bytes, configuration::line_of, limits};
 use nix::unistd::{Group, User};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
 };
@@ -239,6 +239,16 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError>
 }
 
 impl Config {
+    /// Ports of all profiles' services, each once.
+    pub fn service_ports(&self) -> BTreeSet<u16> {
+        self.profiles.values().flat_map(|profile| &profile.services).copied().collect()
+    }
+
+    /// How many services a profile has at most.
+    pub fn services_most(&self) -> usize {
+        self.profiles.values().map(|profile| profile.services.len()).max().unwrap_or(0)
+    }
+
     /// Reads and checks the file.
     ///
     /// # Errors

@@ -134,13 +134,23 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         paths(&default.hide),
     );
     document.key(
-        "\"none\" gives each command a loopback interface of its own and no other; \"host\" the host's network.",
+        "\"none\" gives each command a loopback interface of its own and no other; \"services\" also the ports named \
+         below; \"host\" the host's network.",
         "network",
         text(match default.network {
             NetworkMode::None => "none",
             NetworkMode::Services => "services",
             NetworkMode::Host => "host",
         }),
+    );
+    document.key(
+        &format!(
+            "With \"services\": the ports of the host's loopback interface that appear inside, on 127.0.0.1 and ::1. \
+             TCP, 1 to {} ports, each once.",
+            limits::SERVICES_MAX
+        ),
+        "services",
+        format!("{:?}", default.services),
     );
     document.key(
         "Environment variables beside the standard ones; a request may add to them and replace them.",

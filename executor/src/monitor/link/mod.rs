@@ -82,6 +82,24 @@ pub enum ToMonitor {
         /// Its name.
         name: String,
     },
+    /// How an ended command used its services, in the order of its profile; only where it did.
+    Services {
+        /// Whose.
+        connection: ConnectionId,
+        /// Of each.
+        counts: Vec<ServiceCounts>,
+    },
+}
+
+/// How a command used one service, as the server half counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServiceCounts {
+    /// Connections that were relayed.
+    pub connections: u64,
+    /// Connections that were too many at the same time.
+    pub over_cap: u64,
+    /// Connections that nothing on the host took.
+    pub unreachable: u64,
 }
 
 /// Monitor to server.
@@ -151,6 +169,13 @@ pub enum ToServer {
         /// What came of it.
         deletion: Deletion,
     },
+    /// The services of a launched command, before `Executed`. Descriptors: a listening socket for each port.
+    Services {
+        /// Whose.
+        connection: ConnectionId,
+        /// Port of the host to which what comes by each is relayed.
+        ports: Vec<u16>,
+    },
 }
 
 /// What came of a deletion.
@@ -177,6 +202,7 @@ impl ToMonitor {
             Self::Launch { connection, .. }
             | Self::KillJob { connection, .. }
             | Self::DeleteWorkspace { connection, .. }
+            | Self::Services { connection, .. }
             | Self::Collect(connection)
             | Self::ListWorkspaces(connection)
             | Self::Cancel(connection)
@@ -225,6 +251,16 @@ impl ToMonitor {
                 writer.text(name, limits::WORKSPACE_NAME_MAX);
                 writer.message
             }
+            Self::Services { connection, counts } => {
+                let mut writer = Writer::new(11);
+                writer.number(*connection);
+                writer.list(counts, |writer, counts| {
+                    for count in [counts.connections, counts.over_cap, counts.unreachable] {
+                        writer.number(count);
+                    }
+                });
+                writer.message
+            }
         }
     }
 
@@ -256,6 +292,13 @@ impl ToMonitor {
             10 => Self::DeleteWorkspace {
                 connection: reader.number()?,
                 name: reader.text(limits::WORKSPACE_NAME_MAX)?,
+            },
+            11 => Self::Services {
+                connection: reader.number()?,
+                counts: reader.list(limits::SERVICES_MAX, |reader| {
+                    let (connections, over_cap) = (reader.number()?, reader.number()?);
+                    Ok(ServiceCounts { connections, over_cap, unreachable: reader.number()? })
+                })?,
             },
             _ => return Err(Malformed),
         };
@@ -319,6 +362,11 @@ impl ToServer {
                 writer.number(*connection);
                 writer.index(&Deletion::ALL, deletion);
             }
+            Self::Services { connection, ports } => {
+                writer = Writer::new(13);
+                writer.number(*connection);
+                writer.list(ports, |writer, port| writer.number(u64::from(*port)));
+            }
         }
         writer.message
     }
@@ -357,6 +405,12 @@ impl ToServer {
             12 => Self::WorkspaceDeleted {
                 connection: reader.number()?,
                 deletion: reader.index(&Deletion::ALL)?,
+            },
+            13 => Self::Services {
+                connection: reader.number()?,
+                ports: reader.list(2 * limits::SERVICES_MAX, |reader| {
+                    reader.number()?.try_into().map_err(|_| Malformed)
+                })?,
             },
             _ => return Err(Malformed),
         };
