@@ -4,10 +4,10 @@
 //! Each direction of a connection goes on by itself: one that has come to its end ends so at the other side, and one
 //! that cannot be written to is not read from. What holds a slow reader's data are the kernel's buffers, whose size is
 //! bounded; here it is one piece a direction, and none while there is nothing to write. With the command everything
-//! ends: what it has sent by then is passed on, for at most [`DRAIN_GRACE`]. A side that did not get all that there
+//! ends: what it has sent by then is passed on, until nothing comes any more for [`DRAIN_GRACE`]. A side that did not get all that there
 //! was for it is reset, so that nobody takes a part for the whole.
 
-use super::pump::Stage;
+use super::pump::{DRAIN_MAX, Stage};
 use crate::{
     monitor::link::ServiceCounts,
     sandbox::services::{BACKLOG, KERNEL_BUFFER},
@@ -30,13 +30,15 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
     task::{JoinSet, yield_now},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 /// Bytes that are read at a time.
 const PIECE: usize = 16 << 10;
 /// A command that goes on connecting above its cap is refused no faster, so that refusing it takes little from others.
 const REFUSAL_PACE: Duration = Duration::from_millis(1);
+/// Parts of the grace.
+const GRACE_PARTS: u32 = 4;
 /// Wait after a failure to accept that is not the connection's own: without it the same would come at once.
 const ACCEPT_PACE: Duration = Duration::from_millis(50);
 
@@ -78,6 +80,8 @@ struct Shared {
     all: Rc<Room>,
     /// Sockets that may still be accepted from, and connections from which the command's side may still be read.
     coming: watch::Sender<usize>,
+    /// Counts what has been done for what the command's side sends.
+    progress: Cell<u64>,
     links: RefCell<JoinSet<()>>,
 }
 
@@ -114,6 +118,7 @@ impl Services {
             open: Room::new(SERVICE_CONNECTIONS_MAX),
             all: Rc::clone(all),
             coming: watch::Sender::new(0),
+            progress: Cell::new(0),
             links: RefCell::default(),
         };
         Self { shared: Rc::new(shared), listening: RefCell::default() }
@@ -139,13 +144,30 @@ impl Services {
     pub(super) async fn finish(&self, mut stage: watch::Receiver<Stage>) -> Vec<ServiceCounts> {
         // The sender outlives this.
         let _ = stage.wait_for(|stage| matches!(stage, Stage::Ended { .. })).await;
-        let mut coming = self.shared.coming.subscribe();
-        let _ = timeout(DRAIN_GRACE, coming.wait_for(|coming| *coming == 0)).await;
+        self.drain().await;
         let mut tasks = self.listening.take();
         tasks.shutdown().await;
         let mut links = self.shared.links.take();
         links.shutdown().await;
         self.shared.counts.take()
+    }
+}
+
+impl Services {
+    /// Waits until everything that the command has sent is passed on, or nothing more of it has been for the grace.
+    ///
+    /// The grace passes in parts, so that a process that gets no turn for a while does not miss all of it at once.
+    async fn drain(&self) {
+        let mut coming = self.shared.coming.subscribe();
+        let (ended, mut idle, mut seen) = (Instant::now(), 0, self.shared.progress.get());
+        while idle < GRACE_PARTS && ended.elapsed() < DRAIN_MAX {
+            if timeout(DRAIN_GRACE / GRACE_PARTS, coming.wait_for(|coming| *coming == 0)).await.is_ok() {
+                return;
+            }
+            let now = self.shared.progress.get();
+            idle = if now == seen { idle + 1 } else { 0 };
+            seen = now;
+        }
     }
 }
 
@@ -208,6 +230,7 @@ fn admit(shared: &Rc<Shared>, service: usize, inside: TcpStream) -> bool {
         return false;
     };
     let coming = Coming::new(shared);
+    shared.advance();
     let mut links = shared.links.borrow_mut();
     // Those that have ended.
     while links.try_join_next().is_some() {}
@@ -216,6 +239,10 @@ fn admit(shared: &Rc<Shared>, service: usize, inside: TcpStream) -> bool {
 }
 
 impl Shared {
+    fn advance(&self) {
+        self.progress.set(self.progress.get() + 1);
+    }
+
     fn count(&self, service: usize, which: impl FnOnce(&mut ServiceCounts) -> &mut u64) {
         if let Some(counts) = self.counts.borrow_mut().get_mut(service) {
             *which(counts) += 1;
@@ -259,14 +286,15 @@ async fn relay(coming: Coming, service: usize, inside: TcpStream, _share: (Share
         return shared.count(service, |counts| &mut counts.unreachable);
     };
     shared.count(service, |counts| &mut counts.connections);
+    shared.advance();
     let link = Link { inside, host, up: Cell::new(false), down: Cell::new(false) };
     let up = async {
-        let ended = pass(&link.inside, &link.host, &link.up).await;
+        let ended = pass(&link.inside, &link.host, &link.up, || shared.advance()).await;
         drop(coming);
         ended
     };
     // A side that cannot be read is gone: there is nobody for what comes from the other.
-    let _ = tokio::try_join!(up, pass(&link.host, &link.inside, &link.down));
+    let _ = tokio::try_join!(up, pass(&link.host, &link.inside, &link.down, || ()));
 }
 
 /// The host's service, by IPv4 or else by IPv6.
@@ -289,8 +317,13 @@ async fn dial(port: u16) -> io::Result<TcpStream> {
 struct Unreadable;
 
 /// Passes on what comes from one side up to its end, then the end too, and notes that in `done`. Where the other side
-/// takes no more it stops: that side's own direction may still bring something.
-async fn pass(from: &TcpStream, to: &TcpStream, done: &Cell<bool>) -> Result<(), Unreadable> {
+/// takes no more it stops: that side's own direction may still bring something. Each piece is told with `passed`.
+async fn pass(
+    from: &TcpStream,
+    to: &TcpStream,
+    done: &Cell<bool>,
+    passed: impl Fn(),
+) -> Result<(), Unreadable> {
     loop {
         from.readable().await.map_err(|_| Unreadable)?;
         let mut piece = vec![0; PIECE];
@@ -300,6 +333,7 @@ async fn pass(from: &TcpStream, to: &TcpStream, done: &Cell<bool>) -> Result<(),
                 if write_all(to, &piece[..read]).await.is_err() {
                     return Ok(());
                 }
+                passed();
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Unreadable),
