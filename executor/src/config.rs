@@ -1,6 +1,7 @@
 //! The executor's configuration: one root-owned TOML file, read before anything else happens.
 
 mod document;
+mod services;
 mod trusted;
 
 pub use document::document;
@@ -10,7 +11,7 @@ use cordon_protocol::{Bytes, configuration::line_of, limits};
 use nix::unistd::{Group, User};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
@@ -239,16 +240,6 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError>
 }
 
 impl Config {
-    /// Ports of all profiles' services, each once.
-    pub fn service_ports(&self) -> BTreeSet<u16> {
-        self.profiles.values().flat_map(|profile| &profile.services).copied().collect()
-    }
-
-    /// How many services a profile has at most.
-    pub fn services_most(&self) -> usize {
-        self.profiles.values().map(|profile| profile.services.len()).max().unwrap_or(0)
-    }
-
     /// Reads and checks the file.
     ///
     /// # Errors

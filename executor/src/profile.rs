@@ -2,6 +2,8 @@
 
 mod services;
 
+pub(crate) use services::mode_name;
+
 use crate::monitor::link::LimitField;
 use cordon_protocol::{Bytes, LimitInfo, Millis, NetworkMode, ProfileInfo, limits};
 use nix::unistd::{Group, User};
@@ -267,12 +269,7 @@ impl Profile {
         ProfileInfo {
             name: self.name.clone(),
             shell: self.shell.display().to_string(),
-            network: match self.network {
-                NetworkMode::None => "none",
-                NetworkMode::Services => "services",
-                NetworkMode::Host => "host",
-            }
-            .to_owned(),
+            network: mode_name(self.network).to_owned(),
             services: self.services.iter().map(|port| u32::from(*port)).collect(),
             read: show(&self.read),
             write: show(&self.write),

@@ -5,10 +5,10 @@
 use super::{ConfigError, RawConfig, Require, default_home, parse};
 use crate::{
     monitor::link::LimitField,
-    profile::{self, Profile, RawProfile},
+    profile::{self, Profile, RawProfile, mode_name},
 };
 use cordon_protocol::{
-    Bytes, Millis, NetworkMode,
+    Bytes, Millis,
     configuration::{Document, list, text},
     limits,
 };
@@ -137,11 +137,7 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         "\"none\" gives each command a loopback interface of its own and no other; \"services\" also the ports named \
          below; \"host\" the host's network.",
         "network",
-        text(match default.network {
-            NetworkMode::None => "none",
-            NetworkMode::Services => "services",
-            NetworkMode::Host => "host",
-        }),
+        text(mode_name(default.network)),
     );
     document.key(
         &format!(

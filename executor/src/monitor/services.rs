@@ -10,7 +10,7 @@ use super::{
     requests::name_of,
 };
 use crate::sandbox::message::Report;
-use cordon_protocol::{ServiceUse, audit::Entry};
+use cordon_protocol::audit::Entry;
 use nix::errno::Errno;
 use std::{collections::HashMap, os::fd::OwnedFd};
 
@@ -71,17 +71,5 @@ impl Monitor {
                 unreachable,
             });
         }
-    }
-}
-
-impl ServiceCounts {
-    /// All that were refused.
-    pub fn refused(&self) -> u64 {
-        self.over_cap.saturating_add(self.unreachable)
-    }
-
-    /// As the report and the trail write them, for the service at this port.
-    pub fn of(&self, port: u16) -> ServiceUse {
-        ServiceUse { port: port.into(), connections: self.connections, refused: self.refused() }
     }
 }

@@ -1,6 +1,15 @@
-//! `services`: ports of the host's loopback interface that appear inside.
+//! Network modes, and `services`: ports of the host's loopback interface that appear inside.
 
 use cordon_protocol::{NetworkMode, limits::SERVICES_MAX};
+
+/// A mode as the configuration writes it.
+pub(crate) fn mode_name(mode: NetworkMode) -> &'static str {
+    match mode {
+        NetworkMode::None => "none",
+        NetworkMode::Services => "services",
+        NetworkMode::Host => "host",
+    }
+}
 
 /// The ports of a profile in this mode; the key that is wrong, and how, where they make no sense.
 pub(super) fn checked(

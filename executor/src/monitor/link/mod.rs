@@ -8,11 +8,13 @@
 mod limit;
 mod outcome;
 mod refusal;
+mod services;
 mod wire;
 
 pub use limit::{AskedLimits, LimitField};
 pub use outcome::{Outcome, OutcomeEnforced};
 pub use refusal::{ConnectionRefusal, LaunchRefusal};
+pub use services::ServiceCounts;
 
 use cordon_protocol::limits;
 use wire::{Reader, Writer};
@@ -89,17 +91,6 @@ pub enum ToMonitor {
         /// Of each.
         counts: Vec<ServiceCounts>,
     },
-}
-
-/// How a command used one service, as the server half counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// Connections that were relayed.
-    pub connections: u64,
-    /// Connections that were too many at the same time.
-    pub over_cap: u64,
-    /// Connections that nothing on the host took.
-    pub unreachable: u64,
 }
 
 /// Monitor to server.
@@ -254,11 +245,7 @@ impl ToMonitor {
             Self::Services { connection, counts } => {
                 let mut writer = Writer::new(11);
                 writer.number(*connection);
-                writer.list(counts, |writer, counts| {
-                    for count in [counts.connections, counts.over_cap, counts.unreachable] {
-                        writer.number(count);
-                    }
-                });
+                writer.list(counts, ServiceCounts::write);
                 writer.message
             }
         }
@@ -295,10 +282,7 @@ impl ToMonitor {
             },
             11 => Self::Services {
                 connection: reader.number()?,
-                counts: reader.list(limits::SERVICES_MAX, |reader| {
-                    let (connections, over_cap) = (reader.number()?, reader.number()?);
-                    Ok(ServiceCounts { connections, over_cap, unreachable: reader.number()? })
-                })?,
+                counts: reader.list(limits::SERVICES_MAX, ServiceCounts::read)?,
             },
             _ => return Err(Malformed),
         };
