@@ -107,6 +107,7 @@ struct ExitReport
   peak_memory_bytes   u64?
   limits_hit          [LimitName]
   enforced            Enforced
+  services            [ServiceUse]
   hint                Hint?
 
 enum EndedBy
@@ -159,6 +160,11 @@ enum NetworkMode
   1 services
   2 host
 
+struct ServiceUse
+  port          u32
+  connections   u64
+  refused       u64
+
 struct Hint
   layer     string
   what      string
@@ -194,6 +200,7 @@ struct ProfileInfo
   name          string
   shell         string
   network       string
+  services      [u32]
   read          [string]
   write         [string]
   execute       [string]

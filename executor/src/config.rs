@@ -1,6 +1,7 @@
 //! The executor's configuration: one root-owned TOML file, read before anything else happens.
 
 mod document;
+mod services;
 mod trusted;
 
 pub use document::document;

@@ -2,6 +2,7 @@
 
 use crate::{
     config::Config,
+    monitor::ConnectionCaps,
     sandbox::{caps, fds, ids, init, rlimits, seccomp, steps::Fault},
     server,
     sys::process::{CloneOptions, Cloned, clone_process, exit_now},
@@ -16,7 +17,10 @@ use nix::{
         socket::{AddressFamily, SockFlag, SockType, socketpair},
     },
 };
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsRawFd, OwnedFd},
+};
 
 /// The server half, as the monitor knows it.
 #[derive(Debug)]
@@ -31,25 +35,29 @@ pub struct ServerHalf {
 ///
 /// # Errors
 /// errno of socketpair(2) or clone3(2).
-pub fn fork_server(config: &Config, layers: &[LayerReport]) -> Result<ServerHalf, Errno> {
+pub fn fork_server(
+    config: &Config,
+    layers: &[LayerReport],
+    caps: ConnectionCaps,
+) -> Result<ServerHalf, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (link, servers_link) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
         Cloned::Parent { pidfd, .. } => Ok(ServerHalf { pidfd, link }),
         Cloned::Child => {
             drop(link);
-            exit_now(run_server(servers_link, config.clone(), layers.to_vec()))
+            exit_now(run_server(servers_link, config.clone(), layers.to_vec(), caps))
         }
     }
 }
 
 /// The life of the server half; its exit status.
-fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> i32 {
+fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>, caps: ConnectionCaps) -> i32 {
     if let Err(fault) = lock_down(&link, &config) {
         crate::log!("server: cannot lock down: {}: {}", fault.detail, fault.errno.desc());
         return 1;
     }
-    match server::run(link, config, layers) {
+    match server::run(link, config, layers, caps.relayed()) {
         Ok(()) => 0,
         Err(error) => {
             crate::log!("server: {error}");
@@ -60,7 +68,8 @@ fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> i32 {
 
 /// In the order of a sandbox's lock-down, for the same reasons.
 fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
-    let filter = seccomp::allow_list(server::lockdown::SYSCALLS).map_err(filter_failed)?;
+    let ports = config.service_ports();
+    let filter = server::lockdown::filter(!ports.is_empty()).map_err(filter_failed)?;
     fds::close_all_but_standard(&[link.as_raw_fd()])?;
     crate::sys::process::reset_signals()?;
     // A client that goes away is an error to handle, not a signal to die of.
@@ -75,13 +84,13 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
     init::not_dumpable()?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The link tells whether the monitor died before that: the first read would show its end.
-    confine(&filter)
+    confine(&filter, &ports)
 }
 
 /// What holds even for a process that could have its privileges back.
-fn confine(filter: &seccomp::BpfProgram) -> Result<(), Fault> {
+fn confine(filter: &seccomp::BpfProgram, ports: &BTreeSet<u16>) -> Result<(), Fault> {
     init::no_new_privs()?;
-    server::lockdown::restrict().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
+    server::lockdown::restrict(ports).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
     seccomp::apply(filter).map_err(filter_failed)
 }
 

@@ -7,7 +7,7 @@ use crate::{
     sys::process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
 };
 use cordon_protocol::{CgroupMode, Health, LayerReport};
-use std::{fmt::Write as _, os::fd::AsFd};
+use std::{collections::BTreeSet, fmt::Write as _, os::fd::AsFd};
 
 /// What launches on this host can rely on.
 #[derive(Debug, Clone)]
@@ -43,13 +43,14 @@ impl Host {
     pub fn probe(config: &Config, cgroups: &Cgroups) -> Self {
         let namespaces = namespaces_can_be_made();
         let landlock_abi = landlock::effective_abi();
-        let layers = vec![
+        let mut layers = vec![
             identity_layer(),
             cgroups.layer(),
             namespace_layer(namespaces),
             landlock_layer(landlock_abi, config.landlock_abi_min),
             seccomp_layer(),
         ];
+        layers.extend(services_layer(&config.service_ports(), landlock_abi));
         let cgroup = cgroups.mode();
         let one_at_a_time =
             !namespaces && (landlock_abi < landlock::SIGNAL_SCOPE_ABI || cgroup == CgroupMode::None);
@@ -128,6 +129,17 @@ fn landlock_layer(abi: u32, least: u32) -> LayerReport {
         return report("landlock", Health::Lesser, text, Some(remedy));
     }
     report("landlock", Health::Ok, format!("ABI {abi} in force"), None)
+}
+
+/// What the server half may connect to; none where it may not at all.
+fn services_layer(ports: &BTreeSet<u16>, abi: u32) -> Option<LayerReport> {
+    let list = ports.iter().map(u16::to_string).reduce(|list, port| format!("{list}, {port}"))?;
+    if abi < landlock::TCP_ABI {
+        let text = format!("profiles name {list}, but nothing keeps the server half to these ports");
+        return Some(report("services", Health::Ok, text, Some("use kernel 6.7 or newer")));
+    }
+    let text = format!("the server half can connect to {list} and to no other port");
+    Some(report("services", Health::Ok, text, None))
 }
 
 fn seccomp_layer() -> LayerReport {

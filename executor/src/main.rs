@@ -156,7 +156,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
-    let caps = connection_caps()?;
+    let caps = connection_caps(config.services_most())?;
     let _lock = lock_state(&config.state_dir)?;
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;
@@ -182,7 +182,7 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }
-    let (server, link) = server_half(config, &host)?;
+    let (server, link) = server_half(config, &host, caps)?;
     let plans = Plans::prepare(config, &host)?;
     let (listener, _bound) = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
@@ -207,14 +207,14 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
 }
 
 /// How many connections there is room for in the open files that this process may have.
-fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
+fn connection_caps(services: usize) -> Result<ConnectionCaps, Box<dyn Error>> {
     let files = raise_open_files()?;
-    let wanted = ConnectionCaps::FILES_WANTED;
+    let wanted = ConnectionCaps::files_wanted(services);
     let raise = match Supervision::of_this_process() {
         Supervision::Systemd => format!("set LimitNOFILE={wanted} in its unit"),
         _ => format!("start it with a hard limit of {wanted} open files (`ulimit -Hn {wanted}`)"),
     };
-    let caps = ConnectionCaps::for_open_files(files);
+    let caps = ConnectionCaps::for_open_files(files, services);
     let caps = caps.ok_or_else(|| format!("{files} open files are too few to serve anybody; {raise}"))?;
     if files < wanted {
         log!("warning: {files} open files leave room for fewer connections than usual; {raise}");
@@ -224,12 +224,12 @@ fn connection_caps() -> Result<ConnectionCaps, Box<dyn Error>> {
 
 type Half = (Option<std::os::fd::OwnedFd>, std::os::fd::OwnedFd);
 
-fn server_half(config: &Config, host: &Host) -> Result<Half, Box<dyn Error>> {
+fn server_half(config: &Config, host: &Host, caps: ConnectionCaps) -> Result<Half, Box<dyn Error>> {
     #[cfg(feature = "fault-injection")]
     if let Ok(number) = std::env::var("CORDON_TEST_LINK") {
         return Ok((None, process::inherited(number.parse()?)?));
     }
-    let half = fork_server(config, &host.layers)?;
+    let half = fork_server(config, &host.layers, caps)?;
     Ok((Some(half.pidfd), half.link))
 }
 

@@ -1,5 +1,9 @@
 //! Profiles: what a command may reach and how much it may use. Raw TOML becomes a checked [`Profile`].
 
+mod services;
+
+pub(crate) use services::mode_name;
+
 use crate::monitor::link::LimitField;
 use cordon_protocol::{Bytes, LimitInfo, Millis, NetworkMode, ProfileInfo, limits};
 use nix::unistd::{Group, User};
@@ -26,6 +30,8 @@ pub struct Profile {
     pub hide: Vec<PathBuf>,
     /// What of the network is reachable.
     pub network: NetworkMode,
+    /// Ports of the host's loopback interface that appear inside; none but in the mode `services`.
+    pub services: Vec<u16>,
     /// Environment entries beside the standard ones.
     pub env: BTreeMap<String, String>,
     /// Default and ceiling of each limit, in the order of [`LimitField::ALL`].
@@ -92,6 +98,7 @@ pub struct RawProfile {
     execute: Option<Vec<PathBuf>>,
     hide: Option<Vec<PathBuf>>,
     network: Option<NetworkMode>,
+    services: Option<Vec<i64>>,
     env: Option<BTreeMap<String, String>>,
     peers: Option<Vec<String>>,
     concurrency: Option<u32>,
@@ -209,15 +216,15 @@ impl Profile {
         if raw.concurrency == Some(0) {
             return Err(error("concurrency", "0 would let nothing run; use 1 or more".to_owned()));
         }
-        if raw.network.is_some_and(|n| n == NetworkMode::Services) {
-            return Err(error("network", "`services` is not there yet; use `none` or `host`".to_owned()));
-        }
+        let network = raw.network.unwrap_or(NetworkMode::None);
+        let services = services::checked(network, raw.services).map_err(|(key, p)| error(key, p))?;
         Ok(Self {
             read: paths("read", raw.read, &["/usr", "/etc", "/opt"])?,
             write: paths("write", raw.write, &[])?,
             execute: paths("execute", raw.execute, &["/usr", "/opt"])?,
             hide: paths("hide", raw.hide, &["/etc/cordon"])?,
-            network: raw.network.unwrap_or(NetworkMode::None),
+            network,
+            services,
             file_size: raw.limits.file_size.map_or(GIBI, |b| b.0),
             workspace: raw.limits.workspace.map_or(512 * MEBI, |b| b.0),
             named_workspace: raw.limits.named_workspace.map_or(4 * GIBI, |b| b.0),
@@ -262,12 +269,8 @@ impl Profile {
         ProfileInfo {
             name: self.name.clone(),
             shell: self.shell.display().to_string(),
-            network: match self.network {
-                NetworkMode::None => "none",
-                NetworkMode::Services => "services",
-                NetworkMode::Host => "host",
-            }
-            .to_owned(),
+            network: mode_name(self.network).to_owned(),
+            services: self.services.iter().map(|port| u32::from(*port)).collect(),
             read: show(&self.read),
             write: show(&self.write),
             execute: show(&self.execute),
@@ -404,6 +407,8 @@ mod tests {
             ("limits.memory.ceiling = '2000000G'", "limits.memory: 2000000G is above the most, 1048576G"),
             ("limits.cpu.ceiling = 999999999999999999", "limits.cpu: 999999999999999999% is above"),
             ("limits.memory = {default = '1X'}", "`1X` is not a size"),
+            ("network = 'services'", "network: `services` wants the ports"),
+            ("services = [80]", "services: 80 is reached only with"),
             ("concurrency = 0", "concurrency: 0 would let nothing run"),
             ("env = {'A=B' = '1'}", "env: `A=B`"),
         ] {

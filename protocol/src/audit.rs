@@ -4,7 +4,7 @@
 //! the line before. Changing, removing or reordering a line breaks the chain; cutting lines off the end is
 //! seen from the head, which the executor keeps elsewhere and tells the journal.
 
-use crate::{EndedBy, LimitName};
+use crate::{EndedBy, LimitName, ServiceUse};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -66,6 +66,24 @@ pub enum Entry {
         cpu_ms: f64,
         /// Limits that were reached.
         limits_hit: Vec<LimitName>,
+    },
+    /// How a command used the services of its profile, as the server half counted; written where it did.
+    Services {
+        /// Number of the command.
+        job: String,
+        /// Each service of the profile.
+        services: Vec<ServiceUse>,
+    },
+    /// Connections of a command to a service that were refused.
+    ServiceRefused {
+        /// Number of the command.
+        job: String,
+        /// Port of the service.
+        port: u32,
+        /// There were too many at the same time.
+        over_cap: u64,
+        /// Nothing on the host took them.
+        unreachable: u64,
     },
     /// What a command left is collected.
     Collected {

@@ -22,7 +22,7 @@ pub mod units;
 
 pub use report::{
     Captured, CgroupMode, Collected, Encoding, EndedBy, Enforced, ExitReport, FullReport, Hint, LimitName,
-    NamespaceName, NetworkMode,
+    NamespaceName, NetworkMode, ServiceUse,
 };
 pub use request::{Action, FileIn, Hello, LimitRequest, Request, RunRequest};
 pub use response::{

@@ -43,6 +43,13 @@ pub const COLLECT_PATTERNS_MAX: usize = 64;
 /// Time for collecting.
 pub const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Services of one profile.
+pub const SERVICES_MAX: usize = 16;
+/// Connections of one command to its services at once.
+pub const SERVICE_CONNECTIONS_MAX: usize = 64;
+/// Time for a service of the host to take a connection.
+pub const SERVICE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Time for a client to send its hello and its request.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections one peer may hold open at once.

@@ -44,6 +44,9 @@ pub struct ExitReport {
     pub limits_hit: Vec<LimitName>,
     /// What held while the command ran.
     pub enforced: Enforced,
+    /// How the services of the profile were used; empty where there are none, or where they are reached without being
+    /// relayed (`enforced.network` is not `services`).
+    pub services: Vec<ServiceUse>,
     /// What probably stood in the way, and what to change.
     pub hint: Option<Hint>,
 }
@@ -160,6 +163,18 @@ pub struct Enforced {
     pub network: NetworkMode,
     /// Capabilities left in any set, by name; normally empty.
     pub capabilities: Vec<String>,
+}
+
+/// How a command used a service of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServiceUse {
+    /// Port on the loopback interface.
+    pub port: u32,
+    /// Connections that were relayed.
+    pub connections: u64,
+    /// Connections that were closed at once: too many at the same time, or nothing listens on the host.
+    pub refused: u64,
 }
 
 /// How a command's tree is bounded. The order of the variants is part of the wire format.

@@ -189,6 +189,8 @@ pub struct ProfileInfo {
     pub shell: String,
     /// `none`, `services` or `host`.
     pub network: String,
+    /// Ports of the host's loopback interface that can be reached; empty but for `services`.
+    pub services: Vec<u32>,
     /// Paths that may be read.
     pub read: Vec<String>,
     /// Paths that may be written, beside the workspace and /tmp.

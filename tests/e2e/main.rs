@@ -27,6 +27,7 @@ mod limits;
 mod pressure;
 mod processes;
 mod report;
+mod services;
 mod starts;
 mod streams;
 mod teardown;

@@ -18,7 +18,7 @@ fn started_after(lines: &str) -> (Command, tempfile::TempDir) {
 }
 
 /// The same with keys and profiles.
-fn started_with(configuration: &str, lines: &str) -> (Command, tempfile::TempDir) {
+pub(crate) fn started_with(configuration: &str, lines: &str) -> (Command, tempfile::TempDir) {
     daemon::ensure_users();
     let directory = open_directory();
     let file = write_configuration(directory.path(), "available", configuration);

@@ -124,6 +124,13 @@ fn description(line: &Line) -> String {
             let step = step.as_ref().map(|step| format!(" in step {step}")).unwrap_or_default();
             format!("ended   {job} by {how}{code}{signal}{step} after {wall_ms} ms")
         }
+        Entry::Services { job, services } => {
+            let used = services.iter().map(|used| format!(" {}: {}", used.port, used.connections));
+            format!("served  {job}{}", used.collect::<String>())
+        }
+        Entry::ServiceRefused { job, port, over_cap, unreachable } => {
+            format!("refused {job} port {port}: {over_cap} too many at once, {unreachable} unreachable")
+        }
         Entry::Stopped => "executor stopped".to_owned(),
     };
     format!("{:>6} {} {what}", line.seq, utc(line.time_ms))

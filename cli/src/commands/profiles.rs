@@ -36,7 +36,7 @@ fn description(profile: &ProfileInfo) -> String {
     let paths = |paths: &[String]| if paths.is_empty() { "-".to_owned() } else { paths.join(" ") };
     let facts = [
         ["  shell".to_owned(), profile.shell.clone()],
-        ["  network".to_owned(), profile.network.clone()],
+        ["  network".to_owned(), network(profile)],
         ["  read".to_owned(), paths(&profile.read)],
         ["  write".to_owned(), paths(&profile.write)],
         ["  execute".to_owned(), paths(&profile.execute)],
@@ -49,6 +49,11 @@ fn description(profile: &ProfileInfo) -> String {
     format!("{}\n{}{}", profile.name, output::table(&facts), output::table(&limits))
 }
 
+/// The mode, with the ports of the services.
+fn network(profile: &ProfileInfo) -> String {
+    profile.services.iter().fold(profile.network.clone(), |text, port| format!("{text} {port}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +64,8 @@ mod tests {
         let profile = ProfileInfo {
             name: "default".into(),
             shell: "/bin/bash".into(),
-            network: "none".into(),
+            network: "services".into(),
+            services: vec![5432, 6379],
             read: vec!["/usr".into(), "/etc".into()],
             write: vec![],
             execute: vec!["/usr".into()],
@@ -67,7 +73,7 @@ mod tests {
             concurrency: 32,
         };
         let text = description(&profile);
-        let expected = "default\n  shell    /bin/bash\n  network  none\n  read     /usr /etc\n  write    -\n  execute  \
+        let expected = "default\n  shell    /bin/bash\n  network  services 5432 6379\n  read     /usr /etc\n  write    -\n  execute  \
                         /usr\n  at once  32\n  LIMIT  DEFAULT  MOST\n  wall   1m       1h\n";
         assert_eq!(text, expected);
     }

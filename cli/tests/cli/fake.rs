@@ -191,6 +191,7 @@ pub(crate) fn report(ended_by: EndedBy, exit_code: Option<i32>) -> ExitReport {
             network: NetworkMode::None,
             capabilities: vec![],
         },
+        services: vec![],
         hint: None,
     }
 }

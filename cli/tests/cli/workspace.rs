@@ -31,6 +31,7 @@ fn profile(name: &str, wall: &str, output: &str) -> ProfileInfo {
         write: vec![],
         execute: vec![],
         limits: vec![limit("wall", wall), limit("memory", "1G"), limit("output", output)],
+        services: Vec::new(),
         concurrency: 1,
     }
 }

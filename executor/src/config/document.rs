@@ -5,10 +5,10 @@
 use super::{ConfigError, RawConfig, Require, default_home, parse};
 use crate::{
     monitor::link::LimitField,
-    profile::{self, Profile, RawProfile},
+    profile::{self, Profile, RawProfile, mode_name},
 };
 use cordon_protocol::{
-    Bytes, Millis, NetworkMode,
+    Bytes, Millis,
     configuration::{Document, list, text},
     limits,
 };
@@ -134,13 +134,19 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         paths(&default.hide),
     );
     document.key(
-        "\"none\" gives each command a loopback interface of its own and no other; \"host\" the host's network.",
+        "\"none\" gives each command a loopback interface of its own and no other; \"services\" also the ports named \
+         below; \"host\" the host's network.",
         "network",
-        text(match default.network {
-            NetworkMode::None => "none",
-            NetworkMode::Services => "services",
-            NetworkMode::Host => "host",
-        }),
+        text(mode_name(default.network)),
+    );
+    document.key(
+        &format!(
+            "With \"services\": the ports of the host's loopback interface that appear inside, on 127.0.0.1 and ::1. \
+             TCP, 1 to {} ports, each once.",
+            limits::SERVICES_MAX
+        ),
+        "services",
+        format!("{:?}", default.services),
     );
     document.key(
         "Environment variables beside the standard ones; a request may add to them and replace them.",

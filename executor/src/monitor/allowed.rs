@@ -17,6 +17,8 @@ pub(super) fn is_allowed(
         ToMonitor::Drained(_) => matches!(command, Some(job::Stage::Ended | job::Stage::Collecting)),
         ToMonitor::Collect(_) => command == Some(job::Stage::Ended),
         ToMonitor::ListWorkspaces(_) | ToMonitor::DeleteWorkspace { .. } => connection.is_some(),
+        // Also when what is left of it has gone already.
+        ToMonitor::Services { .. } => connection.is_some() && !command.is_some_and(job::Stage::is_live),
         ToMonitor::Pong => true,
     }
 }
@@ -30,7 +32,7 @@ mod tests {
 
     /// Every message; a line each for a connection that is not there, is open, is used up; a column each for
     /// no command, and for one that is being launched, told to go, running, ended, collected from, going away.
-    const TABLE: [(&str, [&str; 3]); 10] = [
+    const TABLE: [(&str, [&str; 3]); 11] = [
         ("Launch", [".......", "xxxxxxx", "......."]),
         ("Cancel", [".xxx...", ".xxx...", ".xxx..."]),
         ("OutputExceeded", [".xxx...", ".xxx...", ".xxx..."]),
@@ -40,6 +42,7 @@ mod tests {
         ("ListWorkspaces", [".......", "xxxxxxx", "xxxxxxx"]),
         ("DeleteWorkspace", [".......", "xxxxxxx", "xxxxxxx"]),
         ("Closed", [".......", "xxxxxxx", "xxxxxxx"]),
+        ("Services", [".......", "x...xxx", "x...xxx"]),
         ("Pong", ["xxxxxxx", "xxxxxxx", "xxxxxxx"]),
     ];
 
@@ -65,6 +68,7 @@ mod tests {
             ToMonitor::ListWorkspaces(1),
             ToMonitor::DeleteWorkspace { connection: 1, name: name() },
             ToMonitor::Closed(1),
+            ToMonitor::Services { connection: 1, counts: Vec::new() },
             ToMonitor::Pong,
         ];
         let connections = [None, Some(Open), Some(Used)];

@@ -228,6 +228,7 @@ impl Job {
         self.stage = Stage::Ended;
         self.control = None;
         self.pending = None;
+        self.listening.clear();
         self.schedule.end(Instant::now());
         Some((progress, outcome))
     }

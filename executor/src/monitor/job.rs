@@ -83,6 +83,8 @@ pub(super) struct Job {
     pub(super) reentry: Option<Option<Namespaces>>,
     pub(super) collector: Option<Collector>,
     pub(super) storage: Vec<OwnedFd>,
+    /// Listening sockets of the services, until the server has them.
+    pub(super) listening: Vec<OwnedFd>,
     pub(super) init_ready: bool,
     pub(super) command_ready: bool,
     pub(super) held: Held,
@@ -168,6 +170,7 @@ impl Job {
             reentry: collect.then_some(launched.namespaces),
             collector: None,
             storage: Vec::new(),
+            listening: Vec::new(),
             command_ready: false,
             held: Held::default(),
             verdict: Verdict::default(),
@@ -258,6 +261,7 @@ impl Job {
                 self.storage = storage;
                 self.init_control = None;
             }
+            Heard::Report(Report::Services, listening) => self.take_listening(listening),
             Heard::Report(failed, _) => self.verdict.fail(failed),
             Heard::End => {
                 self.init_control = None;

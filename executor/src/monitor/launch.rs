@@ -417,9 +417,14 @@ impl Launch<'_> {
         for leaf in [&self.leaves.init, &self.leaves.command].into_iter().flatten() {
             let _ = leaf.remove();
         }
-        match receive(self.init_control.as_ref()?.0.as_fd()) {
-            Heard::Report(failed @ Report::Failed { .. }, _) => Some(failed),
-            _ => None,
+        let control = self.init_control.as_ref()?.0.as_fd();
+        loop {
+            match receive(control) {
+                Heard::Report(failed @ Report::Failed { .. }, _) => return Some(failed),
+                // What went well before.
+                Heard::Report(..) => {}
+                Heard::Nothing | Heard::End => return None,
+            }
         }
     }
 }

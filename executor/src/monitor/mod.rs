@@ -22,6 +22,7 @@ mod policy;
 mod requests;
 mod sample;
 mod schedule;
+mod services;
 mod stock;
 mod verdict;
 mod workspaces;
@@ -54,6 +55,7 @@ use nix::{
 use outbox::Outbox;
 use peers::Connections;
 pub use plans::Plans;
+use services::Relayed;
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -126,6 +128,7 @@ pub struct Monitor {
     server: Option<OwnedFd>,
     connections: Connections,
     jobs: BTreeMap<JobId, Job>,
+    relayed: Relayed,
     next_job: JobId,
     stopping: Option<Instant>,
     complaints: u32,
@@ -185,6 +188,7 @@ impl Monitor {
             server,
             connections: Connections::new(caps),
             jobs: BTreeMap::new(),
+            relayed: Relayed::new(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
             stopping: None,
             complaints: 0,
@@ -341,11 +345,15 @@ impl Monitor {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let now = Instant::now();
         if job.is_live() {
-            if matches!(job.listen(), Progress::Executed) {
-                self.outbox.push(&ToServer::Executed(job.connection), Vec::new());
-            }
+            let progress = job.listen();
             job.check(now);
+            let connection = job.connection;
+            self.hand_over_listening(id);
+            if matches!(progress, Progress::Executed) {
+                self.outbox.push(&ToServer::Executed(connection), Vec::new());
+            }
         }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         if let Some((progress, outcome)) = job.reap() {
             let (id, connection) = (job.id, job.connection);
             if matches!(progress, Progress::Executed) {

@@ -70,6 +70,10 @@ const FILES_EACH: u64 = 4;
 /// leaves, storage, files, what it takes to collect, a walk through the workspace. Without one a limit could not
 /// be looked at, nor a leaf be killed.
 const FILES_OF_COMMAND: u64 = 24;
+/// Listening sockets of a service in a sandbox.
+const FILES_OF_SERVICE: u64 = 2;
+/// Open files of a relayed connection in the server half.
+const FILES_OF_RELAYED: u64 = 2;
 /// With fewer connections than this there is no use in starting.
 const LEAST_TOTAL: u64 = 64;
 
@@ -79,23 +83,39 @@ pub struct ConnectionCaps {
     per_peer: usize,
     total: usize,
     commands: usize,
+    relayed: usize,
 }
 
 impl ConnectionCaps {
-    /// Open files with which nothing but the protocol's own caps holds.
-    pub const FILES_WANTED: u64 = OTHER_FILES + FILES_EACH * limits::CONNECTIONS_TOTAL as u64;
+    /// Open files with which nothing but the protocol's own caps holds; `services` is how many a profile has at
+    /// most.
+    pub fn files_wanted(services: usize) -> u64 {
+        let connections = FILES_EACH * limits::CONNECTIONS_TOTAL as u64;
+        OTHER_FILES + if services > 0 { 2 * connections } else { connections }
+    }
 
     /// The caps of a process that may have so many files open; none when it can do nothing with so few. A
-    /// server half without a descriptor for a connection could only end.
-    pub fn for_open_files(files: u64) -> Option<Self> {
+    /// server half without a descriptor for a connection could only end, and so could one without those for what
+    /// listens in a sandbox: where there are services, half of its files are for them.
+    pub fn for_open_files(files: u64, services: usize) -> Option<Self> {
         let left = files.saturating_sub(OTHER_FILES);
-        let total = left / FILES_EACH;
+        let listening = FILES_OF_SERVICE * services as u64;
+        let (for_connections, for_listening) = if services > 0 { (left / 2, left / 4) } else { (left, 0) };
+        let total = for_connections / FILES_EACH;
         let total =
             usize::try_from(total).ok().filter(|_| total >= LEAST_TOTAL)?.min(limits::CONNECTIONS_TOTAL);
         // No peer can take all of them.
         let per_peer = limits::CONNECTIONS_PER_PEER.min(total / 2);
-        let commands = usize::try_from(left / FILES_OF_COMMAND).unwrap_or(usize::MAX).min(total);
-        Some(Self { per_peer, total, commands })
+        let listened = for_listening.checked_div(listening).unwrap_or(u64::MAX);
+        let commands = (left / (FILES_OF_COMMAND + listening)).min(listened);
+        let commands = usize::try_from(commands).unwrap_or(usize::MAX).min(total);
+        let relayed = usize::try_from(for_listening / FILES_OF_RELAYED).unwrap_or(usize::MAX);
+        Some(Self { per_peer, total, commands, relayed })
+    }
+
+    /// Connections of all commands to services that the server half may relay at once.
+    pub fn relayed(&self) -> usize {
+        self.relayed
     }
 }
 
@@ -179,9 +199,10 @@ mod tests {
 
     #[test]
     fn few_open_files_mean_few_connections_and_too_few_none() {
-        let caps = |files| ConnectionCaps::for_open_files(files).map(|c| (c.per_peer, c.total, c.commands));
+        let caps =
+            |files| ConnectionCaps::for_open_files(files, 0).map(|c| (c.per_peer, c.total, c.commands));
         assert_eq!(caps(u64::MAX), Some((512, 2048, 2048)));
-        assert_eq!(caps(ConnectionCaps::FILES_WANTED), Some((512, 2048, 341)));
+        assert_eq!(caps(ConnectionCaps::files_wanted(0)), Some((512, 2048, 341)));
         assert_eq!(caps(1024), Some((120, 240, 40)));
         assert_eq!(caps(320), Some((32, 64, 10)));
         assert_eq!(caps(319), None);
@@ -189,8 +210,29 @@ mod tests {
     }
 
     #[test]
+    fn what_services_take_is_never_what_connections_need() {
+        for files in [576, 1024, 4096, ConnectionCaps::files_wanted(1), 1 << 20] {
+            for services in [1, 2, 16] {
+                let caps = ConnectionCaps::for_open_files(files, services).unwrap();
+                let number = |count: usize| count as u64;
+                let listening = number(caps.commands * 2 * services);
+                let server = 4 * number(caps.total) + listening + 2 * number(caps.relayed);
+                assert!(server + OTHER_FILES <= files, "{files} {services}: {caps:?} take {server}");
+                let monitor = FILES_OF_COMMAND * number(caps.commands) + listening;
+                assert!(monitor + OTHER_FILES <= files, "{files} {services}: {caps:?} take {monitor}");
+                assert!(caps.commands > 0 && caps.relayed >= 64, "{files} {services}: {caps:?}");
+            }
+        }
+        assert_eq!(ConnectionCaps::for_open_files(575, 1), None);
+        let wanted = ConnectionCaps::for_open_files(ConnectionCaps::files_wanted(16), 16).unwrap();
+        assert_eq!((wanted.total, wanted.commands, wanted.relayed), (2048, 128, 2048));
+        assert_eq!(ConnectionCaps::for_open_files(1 << 20, 0).unwrap().relayed, 0);
+    }
+
+    #[test]
     fn a_peer_has_its_share_and_no_more() {
-        let mut connections = Connections::new(ConnectionCaps { per_peer: 2, total: 3, commands: 3 });
+        let mut connections =
+            Connections::new(ConnectionCaps { per_peer: 2, total: 3, commands: 3, relayed: 0 });
         let mut admit = |uid| connections.admit(peer(uid));
         assert_eq!((admit(1), admit(1)), (Ok(1), Ok(2)));
         let busy = Err(ConnectionRefusal::Busy { per_peer: 2, total: 3 });
@@ -204,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_number_is_given_once_and_a_launch_too() {
-        let mut connections = Connections::new(ConnectionCaps { per_peer: 1, total: 2, commands: 2 });
+        let mut connections =
+            Connections::new(ConnectionCaps { per_peer: 1, total: 2, commands: 2, relayed: 0 });
         let mut last = 0;
         for _ in 0..100 {
             let number = connections.admit(peer(7)).unwrap();

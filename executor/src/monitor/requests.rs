@@ -11,6 +11,7 @@
 //! | Drained | the connection's command has ended | kills what is left |
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
 //! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
+//! | Services | the connection is open, its command does not live | records them, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
 //! | Pong | always | nothing |
 
@@ -196,8 +197,10 @@ impl Monitor {
             ToMonitor::Collect(connection) => self.collect(connection, sealed),
             ToMonitor::ListWorkspaces(connection) => self.list_workspaces(connection),
             ToMonitor::DeleteWorkspace { connection, name } => self.delete_workspace(connection, &name),
+            ToMonitor::Services { connection, counts } => self.record_services(connection, &counts),
             ToMonitor::Closed(connection) => {
                 self.end_of(connection, EndedBy::Cancelled);
+                self.relayed.remove(&connection);
                 self.connections.close(connection);
             }
             ToMonitor::Pong => {}
@@ -447,7 +450,7 @@ fn accepted(connection: ConnectionId, job: JobId, limits: &Limits) -> ToServer {
 }
 
 /// A command's number as reports and the trail write it.
-fn name_of(id: JobId) -> String {
+pub(super) fn name_of(id: JobId) -> String {
     format!("{id:016x}")
 }
 

@@ -5,7 +5,7 @@
 use super::{
     Plan, caps, fds, ids,
     message::Report,
-    plan, rlimits, root, seccomp,
+    plan, rlimits, root, seccomp, services,
     steps::{About, Fault, Step, walk},
 };
 use crate::sys::{process::exit_now, scm};
@@ -62,6 +62,19 @@ pub const STEPS: &[Step<InitContext>] = &[
         run: |c| match c.network.take() {
             Some(network) => setns(&network, CloneFlags::CLONE_NEWNET).about("network namespace"),
             None => Ok(()),
+        },
+    },
+    Step {
+        name: "init_services",
+        why: "in the network just joined, while low ports can be listened on, and before the uid, which counts \
+              descriptors that are on their way",
+        run: |c| {
+            if c.plan.profile.services.is_empty() || !c.plan.isolates_network() {
+                return Ok(());
+            }
+            let listening = services::listen_inside(&c.plan.profile.services)?;
+            let sockets: Vec<_> = listening.iter().map(AsFd::as_fd).collect();
+            scm::send(c.control.as_fd(), &Report::Services.encode(), &sockets).about("the monitor")
         },
     },
     Step {

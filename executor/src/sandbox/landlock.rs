@@ -10,8 +10,8 @@ use super::{
 use crate::sys::privilege;
 use cordon_protocol::NetworkMode;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nix::{
     errno::Errno,
@@ -24,6 +24,9 @@ pub const KNOWN_ABI: ABI = ABI::V10;
 
 /// The first ABI that keeps signals and abstract sockets inside.
 pub const SIGNAL_SCOPE_ABI: u32 = ABI::V6 as u32;
+
+/// The first ABI that knows TCP.
+pub const TCP_ABI: u32 = ABI::V4 as u32;
 
 /// The ABI that will be in force: the kernel's, as far as it is known here.
 pub fn effective_abi() -> u32 {
@@ -52,7 +55,7 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
     if number >= SIGNAL_SCOPE_ABI {
         ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal).map_err(failed)?;
     }
-    if number >= ABI::V4 as u32 && !plan.isolates_network() {
+    if number >= TCP_ABI && !plan.isolates_network() {
         // Nothing of the host's ports may be taken over. Connecting is what the mode `host` is for; without
         // a namespace that should be there, nothing goes anywhere.
         let mut refused = BitFlags::from(AccessNet::BindTcp);
@@ -63,6 +66,13 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
         ruleset = ruleset.handle_access(refused).map_err(failed)?;
     }
     let mut created = ruleset.create().map_err(failed)?;
+    if number >= TCP_ABI && !plan.isolates_network() {
+        // Without a namespace they are not relayed: they are where they are.
+        for port in &plan.profile.services {
+            created =
+                created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).map_err(failed).about(port)?;
+        }
+    }
     for (path, access) in rules {
         if !path.exists() {
             continue;

@@ -15,6 +15,8 @@ const DETAIL_LEN: usize = REPORT_LEN - DETAIL_AT - 1;
 pub enum Report {
     /// All locks hold.
     Ready(Held),
+    /// The listening sockets of the profile's services come with this as descriptors.
+    Services,
     /// A step failed; the process has ended.
     Failed {
         /// Name of the step.
@@ -48,6 +50,7 @@ impl Report {
                 bytes[2] = u8::from(held.seccomp);
                 bytes[8..16].copy_from_slice(&held.capabilities.to_le_bytes());
             }
+            Self::Services => bytes[0] = 3,
             Self::Failed { step, errno, detail } => {
                 bytes[0] = 2;
                 bytes[4..8].copy_from_slice(&errno.to_le_bytes());
@@ -73,6 +76,7 @@ impl Report {
                 errno: i32::from_le_bytes(bytes[4..8].try_into().ok()?),
                 detail: take(&bytes[DETAIL_AT..]),
             }),
+            3 => Some(Self::Services),
             _ => None,
         }
     }
@@ -90,7 +94,7 @@ impl Report {
     pub fn failure(&self) -> (String, i32, String) {
         match self {
             Self::Failed { step, errno, detail } => (step.clone(), *errno, detail.clone()),
-            Self::Ready(_) => ("ready".to_owned(), Errno::EPROTO as i32, String::new()),
+            Self::Ready(_) | Self::Services => ("ready".to_owned(), Errno::EPROTO as i32, String::new()),
         }
     }
 
@@ -128,7 +132,7 @@ mod tests {
     fn messages_round_trip_and_others_are_none() {
         let ready = Report::Ready(Held { landlock_abi: 7, seccomp: true, capabilities: 1 << 40 });
         let failed = Report::Failed { step: "exec".into(), errno: 2, detail: "/no/such".into() };
-        for report in [ready, failed] {
+        for report in [ready, failed, Report::Services] {
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }
         assert_eq!(Report::decode(&[0; REPORT_LEN]), None);

@@ -17,6 +17,7 @@ pub mod plan;
 pub mod rlimits;
 pub mod root;
 pub mod seccomp;
+pub mod services;
 pub mod steps;
 pub mod storage;
 

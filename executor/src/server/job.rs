@@ -14,10 +14,11 @@ use super::{
     queue::Place,
     refusal::{bad_frame, from_launch, internal, out_of_order, queue_full, shutting_down},
     report::{Asked, Streams, report},
+    services::Services,
     socket::Socket,
 };
 use crate::{
-    monitor::link::{ConnectionId, Outcome, ToMonitor},
+    monitor::link::{ConnectionId, Outcome, ServiceCounts, ToMonitor},
     sealed::encode_files,
     sys::memfd,
 };
@@ -102,7 +103,7 @@ pub(super) async fn run(
         violation: RefCell::new(None),
     };
     let job = launched.job;
-    let (outcome, streams) = run.carry(launched, frames, &mut mailbox, &listed, &checked).await;
+    let (outcome, streams, counts) = run.carry(launched, frames, &mut mailbox, &listed, &checked).await;
     // What never ran has left nothing; whoever has gone wants nothing.
     let wanted =
         !checked.collect.is_empty() && outcome.ended_by != EndedBy::LaunchFailed && !run.cancelled.get();
@@ -116,7 +117,7 @@ pub(super) async fn run(
         return Err(refusal);
     }
     let asked = Asked { profile: checked.profile, limits: &checked.limits, door: peer.door };
-    Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, asked)))))
+    Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, &counts, asked)))))
 }
 
 /// A place in the queue; none when the client has left it.
@@ -183,7 +184,8 @@ impl Run<'_> {
         mailbox: &mut UnboundedReceiver<Notice>,
         listed: &Listed<'_>,
         checked: &CheckedRun<'_>,
-    ) -> (Outcome, Streams) {
+    ) -> (Outcome, Streams, Vec<ServiceCounts>) {
+        let services = Services::new(&checked.profile.services, &self.server.relayed);
         let stage = watch::Sender::new(Stage::Launching);
         let mut pump = Pump::new(self, &launched, checked.stream);
         let input = launched.stdin.map(pipe::Sender::from_owned_fd).transpose();
@@ -195,8 +197,16 @@ impl Run<'_> {
                 None
             }
         };
-        let command =
-            async { tokio::join!(self.follow(mailbox, &stage, listed), pump.run(stage.subscribe())) };
+        let used = async {
+            let counts = services.finish(stage.subscribe()).await;
+            if counts.iter().any(|counts| *counts != ServiceCounts::default()) {
+                let (connection, counts) = (self.connection, counts.clone());
+                self.server.send(ToMonitor::Services { connection, counts }).await;
+            }
+            counts
+        };
+        let following = self.follow(mailbox, &stage, listed, &services);
+        let command = async { tokio::join!(following, pump.run(stage.subscribe()), used) };
         tokio::select! {
             biased;
             ended = command => ended,
@@ -210,12 +220,20 @@ impl Run<'_> {
         mailbox: &mut UnboundedReceiver<Notice>,
         stage: &watch::Sender<Stage>,
         listed: &Listed<'_>,
+        services: &Services,
     ) -> Outcome {
         loop {
             match mailbox.recv().await {
                 Some(Notice::Executed) => {
                     listed.set_running();
                     stage.send_replace(Stage::Executed);
+                }
+                Some(Notice::Services(sockets)) => {
+                    if let Err(error) = services.open(sockets, stage) {
+                        let refusal = internal(format!("listening sockets of the services: {error}"));
+                        *self.violation.borrow_mut() = Some(refusal);
+                        self.cancel().await;
+                    }
                 }
                 Some(Notice::Ended(outcome)) => {
                     self.over.set(true);

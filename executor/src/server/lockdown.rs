@@ -3,10 +3,16 @@
 //! The executor's start applies both before [`run`](super::run), so before there is a runtime: Landlock
 //! first, because loading the filter takes away the calls that Landlock needs.
 
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, Ruleset, RulesetAttr,
-    RulesetError, RulesetStatus, Scope,
+use crate::sandbox::seccomp::{
+    BpfProgram, FilterError, Policy, Verdict, compile,
+    rule::{Case, Rule, Test},
 };
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, NetPort, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use nix::errno::Errno;
+use std::collections::BTreeSet;
 
 /// Newest Landlock ABI that is asked for; what an older kernel lacks is left out.
 const ABI_ASKED: ABI = ABI::V6;
@@ -16,19 +22,21 @@ const ABI_ASKED: ABI = ABI::V6;
 #[error("lock-down of the server failed: landlock: {0}")]
 pub struct LockdownError(#[from] RulesetError);
 
-/// Takes from the calling thread, and all that come from it, every path, TCP, and signals and abstract
-/// sockets to others; sets no_new_privs. Gives the ABI in force, 0 on a kernel without Landlock: whether
+/// Takes from the calling thread, and all that come from it, every path, TCP but for connecting to `ports`, and
+/// signals and abstract sockets to others; sets no_new_privs. Gives the ABI in force, 0 on a kernel without Landlock: whether
 /// that will do is the caller's to say.
 ///
 /// # Errors
 /// When the kernel has Landlock and refuses the rules.
-pub fn restrict() -> Result<u32, LockdownError> {
+pub fn restrict(ports: &BTreeSet<u16>) -> Result<u32, LockdownError> {
+    let connect = ports.iter().map(|port| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp)));
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI_ASKED))?
         .handle_access(AccessNet::from_all(ABI_ASKED))?
         .scope(Scope::from_all(ABI_ASKED))?
         .create()?
+        .add_rules(connect)?
         .restrict_self()?;
     Ok(match status.landlock {
         LandlockStatus::Available { effective_abi, .. } if status.ruleset != RulesetStatus::NotEnforced => {
@@ -86,3 +94,96 @@ pub const SYSCALLS: &[(libc::c_long, &str)] = &[
     (libc::SYS_exit, "the end of the thread"),
     (libc::SYS_exit_group, "the end of the process"),
 ];
+
+/// The program for a server that relays to services or does not.
+///
+/// # Errors
+/// Never for the lists as they are; see [`FilterError`].
+pub fn filter(relays: bool) -> Result<BpfProgram, FilterError> {
+    compile(&policy(relays)?)
+}
+
+/// What [`filter`] is made of.
+///
+/// # Errors
+/// As for it.
+pub fn policy(relays: bool) -> Result<Policy, FilterError> {
+    let services = if relays { SERVICE_SYSCALLS } else { &[] };
+    let plain = SYSCALLS.iter().filter(|(number, _)| services.iter().all(|(other, ..)| other != number));
+    let plain = plain.map(|(number, reason)| (*number, Rule::Always(Verdict::Allow), *reason));
+    Policy::of_rules(plain.chain(services.iter().copied()))
+}
+
+/// System calls of a server that relays to services: more of them, and two that it can no longer make in every way.
+pub const SERVICE_SYSCALLS: &[(libc::c_long, Rule, &str)] = &[
+    (
+        libc::SYS_socket,
+        only(&[allow(&[
+            Test::among(0, &[libc::AF_INET.cast_unsigned(), libc::AF_INET6.cast_unsigned()]),
+            // The upper bits are SOCK_CLOEXEC and SOCK_NONBLOCK (linux/net.h, SOCK_TYPE_MASK).
+            Test::Among { argument: 1, mask: 0xf, values: &[libc::SOCK_STREAM.cast_unsigned()] },
+            Test::among(2, &[libc::IPPROTO_TCP.cast_unsigned()]),
+        ])]),
+        "TCP to a service; Landlock sees neither UDP nor the other protocols that are streams (MPTCP, SCTP, SMC)",
+    ),
+    (libc::SYS_connect, Rule::Always(Verdict::Allow), "to a service; Landlock says to which ports"),
+    (libc::SYS_accept4, Rule::Always(Verdict::Allow), "what connects to a service inside a sandbox"),
+    (
+        libc::SYS_getsockopt,
+        only(&[allow(&[
+            Test::among(1, &[libc::SOL_SOCKET.cast_unsigned()]),
+            Test::among(2, &[libc::SO_ERROR.cast_unsigned()]),
+        ])]),
+        "whether a service took the connection",
+    ),
+    (
+        libc::SYS_setsockopt,
+        only(&[
+            allow(&[
+                Test::among(1, &[libc::SOL_SOCKET.cast_unsigned()]),
+                Test::among(
+                    2,
+                    &[
+                        libc::SO_SNDBUF.cast_unsigned(),
+                        libc::SO_RCVBUF.cast_unsigned(),
+                        libc::SO_LINGER.cast_unsigned(),
+                    ],
+                ),
+            ]),
+            allow(&[
+                Test::among(1, &[libc::IPPROTO_TCP.cast_unsigned()]),
+                Test::among(2, &[libc::TCP_NODELAY.cast_unsigned()]),
+            ]),
+        ]),
+        "bounded buffers, no waiting for more to send, a reset in place of an end",
+    ),
+    (
+        libc::SYS_sendto,
+        but_for(&[refuse(&[Test::AnyBit { argument: 3, mask: FAST_OPEN }])]),
+        "events to clients, pieces to either side; not so that it connects, which Landlock does not see",
+    ),
+    (
+        libc::SYS_sendmsg,
+        but_for(&[refuse(&[Test::AnyBit { argument: 2, mask: FAST_OPEN }])]),
+        "messages and sealed requests to the monitor; not so that it connects",
+    ),
+];
+
+const REFUSED: Verdict = Verdict::Errno(Errno::EPERM);
+const FAST_OPEN: u32 = libc::MSG_FASTOPEN.cast_unsigned();
+
+const fn allow(tests: &'static [Test]) -> Case {
+    Case { tests, verdict: Verdict::Allow }
+}
+
+const fn refuse(tests: &'static [Test]) -> Case {
+    Case { tests, verdict: REFUSED }
+}
+
+const fn only(cases: &'static [Case]) -> Rule {
+    Rule::Cases { cases, otherwise: REFUSED }
+}
+
+const fn but_for(cases: &'static [Case]) -> Rule {
+    Rule::Cases { cases, otherwise: Verdict::Allow }
+}

@@ -1,7 +1,7 @@
 //! The unprivileged half: everything that reads what clients write.
 //!
-//! It has its own uid, no capability, no file system and no network ([`lockdown`]); what it holds are the
-//! link to the monitor, the clients' sockets that the monitor accepted, and the near ends of the running
+//! It has its own uid, no capability, no file system and no network but the ports of services that profiles name
+//! ([`lockdown`]); what it holds are the link to the monitor, the clients' sockets that the monitor accepted, and the near ends of the running
 //! commands' pipes. One thread, one task a connection:
 //!
 //! | file | subject |
@@ -12,6 +12,7 @@
 //! | `check` | a request to run something, checked field by field |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
 //! | `job`, `pump` | one command: launch, streams, limits, end |
+//! | `services` | a command's connections to services of the host |
 //! | `collect` | what a command left, sent after its end |
 //! | `workspaces` | what of them is there, and deleting one |
 //! | `output` | head and tail of a captured stream |
@@ -31,6 +32,7 @@ mod pump;
 mod queue;
 mod refusal;
 mod report;
+mod services;
 mod socket;
 mod workspaces;
 
@@ -50,6 +52,7 @@ use door::Door;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
+use services::Room;
 use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
 use tokio::{
     sync::{mpsc, watch},
@@ -84,6 +87,8 @@ enum Notice {
     Collecting(Option<OwnedFd>),
     Workspaces(Option<OwnedFd>),
     WorkspaceDeleted(Deletion),
+    /// A listening socket of the sandbox for each port.
+    Services(Vec<(u16, OwnedFd)>),
 }
 
 /// A launch that the monitor accepted.
@@ -106,26 +111,39 @@ struct Server {
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
     jobs: Jobs,
     queue: Queue,
+    /// For connections to services, of all commands.
+    relayed: Rc<Room>,
     /// True once the executor is ending.
     draining: watch::Sender<bool>,
 }
 
 /// Serves until the monitor is gone, which is when the process is to exit at once.
 ///
-/// The caller has locked the process down before ([`lockdown`]); `layers` is the answer to `Doctor`.
+/// The caller has locked the process down before ([`lockdown`]); `layers` is the answer to `Doctor`, `relayed` how many
+/// connections to services there is room for.
 ///
 /// # Errors
 /// As [`ServerError`] says.
-pub fn run(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> Result<(), ServerError> {
+pub fn run(
+    link: OwnedFd,
+    config: Config,
+    layers: Vec<LayerReport>,
+    relayed: usize,
+) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .map_err(ServerError::Runtime)?;
-    runtime.block_on(serve(link, config, layers))
+    runtime.block_on(serve(link, config, layers, relayed))
 }
 
-async fn serve(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> Result<(), ServerError> {
+async fn serve(
+    link: OwnedFd,
+    config: Config,
+    layers: Vec<LayerReport>,
+    relayed: usize,
+) -> Result<(), ServerError> {
     let link = watched(link).map_err(ServerError::Link)?;
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
     let server = Rc::new(Server {
@@ -135,6 +153,7 @@ async fn serve(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> Resul
         mailboxes: RefCell::default(),
         jobs: Jobs::default(),
         queue: Queue::default(),
+        relayed: Room::new(relayed),
         draining: watch::Sender::new(false),
     });
     let sending = async {
@@ -195,6 +214,9 @@ impl Server {
             }
             ToServer::WorkspaceDeleted { connection, deletion } => {
                 self.notify(connection, Notice::WorkspaceDeleted(deletion));
+            }
+            ToServer::Services { connection, ports } => {
+                self.notify(connection, Notice::Services(ports.into_iter().zip(descriptors).collect()));
             }
             ToServer::Drain => {
                 self.draining.send_replace(true);

@@ -2,10 +2,10 @@
 
 use super::{door::Door, jobs::id_of, output::Kept, refusal::shortened};
 use crate::{
-    monitor::link::{AskedLimits, JobId, LimitField, Outcome},
+    monitor::link::{AskedLimits, JobId, LimitField, Outcome, ServiceCounts},
     profile::Profile,
 };
-use cordon_protocol::{Captured, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName};
+use cordon_protocol::{Captured, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName, NetworkMode};
 use nix::{errno::Errno, sys::signal::Signal};
 
 /// Longest text of a launch step in a hint, characters.
@@ -36,8 +36,18 @@ pub(super) struct Asked<'a> {
 }
 
 /// The report of an ended command.
-pub(super) fn report(job: JobId, outcome: Outcome, streams: Streams, asked: Asked<'_>) -> ExitReport {
+pub(super) fn report(
+    job: JobId,
+    outcome: Outcome,
+    streams: Streams,
+    counts: &[ServiceCounts],
+    asked: Asked<'_>,
+) -> ExitReport {
     let hint = hint(&outcome, asked);
+    // Where they are not relayed nobody counts.
+    let relayed = outcome.enforced.network == NetworkMode::Services;
+    let services = asked.profile.services.iter().zip(counts).filter(|_| relayed);
+    let services = services.map(|(port, counts)| counts.of(*port)).collect();
     let mut limits_hit = outcome.limits_hit;
     if streams.exceeded && !limits_hit.contains(&LimitName::Output) {
         limits_hit.push(LimitName::Output);
@@ -82,6 +92,7 @@ pub(super) fn report(job: JobId, outcome: Outcome, streams: Streams, asked: Aske
             network: enforced.network,
             capabilities: capability_names(enforced.capabilities),
         },
+        services,
         hint,
     }
 }
@@ -209,7 +220,7 @@ mod tests {
 
     fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
-        report(7, outcome, streams(), Asked { profile: &profile, limits: &limits, door: Door::Cli })
+        report(7, outcome, streams(), &[], Asked { profile: &profile, limits: &limits, door: Door::Cli })
     }
 
     #[test]
@@ -230,7 +241,7 @@ mod tests {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
         let limits = AskedLimits::default();
         let report =
-            report(0xab, ended, streams, Asked { profile: &profile, limits: &limits, door: Door::Cli });
+            report(0xab, ended, streams, &[], Asked { profile: &profile, limits: &limits, door: Door::Cli });
         assert_eq!((report.id.as_str(), report.exit_code), ("00000000000000ab", Some(3)));
         assert_eq!((report.wall_ms, report.cpu_ms), (1.5, 0.25));
         assert_eq!((report.stdout.as_deref(), report.stdout_encoding), (Some("/w=="), Encoding::Base64));
@@ -238,6 +249,27 @@ mod tests {
         assert_eq!(report.stderr.as_deref(), Some(""));
         // The limit was exceeded, though the command ended by itself before it could be told.
         assert_eq!((report.ended_by, report.limits_hit), (EndedBy::Exit, vec![LimitName::Output]));
+    }
+
+    #[test]
+    fn services_are_told_where_they_were_relayed() {
+        let raw: RawProfile = toml::from_str("network = 'services'\nservices = [80, 81]").unwrap();
+        let profile = Profile::from_raw("p", raw, 1).unwrap();
+        let limits = AskedLimits::default();
+        let asked = Asked { profile: &profile, limits: &limits, door: Door::Cli };
+        let counts = [(3, 1, 2), (0, 0, 0)].map(|(connections, over_cap, unreachable)| ServiceCounts {
+            connections,
+            over_cap,
+            unreachable,
+        });
+        let services = |network| {
+            let mut ended = outcome(EndedBy::Exit);
+            ended.enforced.network = network;
+            let told = report(7, ended, streams(), &counts, asked).services;
+            told.iter().map(|used| (used.port, used.connections, used.refused)).collect::<Vec<_>>()
+        };
+        assert_eq!(services(NetworkMode::Services), [(80, 3, 3), (81, 0, 0)]);
+        assert_eq!(services(NetworkMode::Host), []);
     }
 
     #[test]

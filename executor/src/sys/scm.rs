@@ -1,5 +1,6 @@
 //! Messages with descriptors over a Unix socket (unix(7), SCM_RIGHTS).
 
+use cordon_protocol::limits::SERVICES_MAX;
 use nix::{
     cmsg_space,
     errno::Errno,
@@ -10,8 +11,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Most descriptors that one message may carry.
-pub const DESCRIPTORS_MAX: usize = 5;
+/// Most descriptors that one message may carry: two for each service of a sandbox.
+pub const DESCRIPTORS_MAX: usize = 2 * SERVICES_MAX;
 
 /// Most descriptors that the kernel passes in one message (unix(7)).
 const SCM_MAX_FD: usize = 253;

@@ -112,6 +112,7 @@ pub(crate) fn report(exit_code: i32, stdout: &str) -> ExitReport {
             network: NetworkMode::None,
             capabilities: Vec::new(),
         },
+        services: vec![],
         hint: None,
     }
 }

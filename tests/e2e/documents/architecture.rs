@@ -126,6 +126,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::Collect(1),
         ToMonitor::ListWorkspaces(1),
         ToMonitor::DeleteWorkspace { connection: 1, name: String::new() },
+        ToMonitor::Services { connection: 1, counts: vec![] },
     ];
     // A message without a line here does not compile.
     let name = |message: &ToMonitor| match message {
@@ -139,6 +140,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::Collect(_) => "Collect",
         ToMonitor::ListWorkspaces(_) => "ListWorkspaces",
         ToMonitor::DeleteWorkspace { .. } => "DeleteWorkspace",
+        ToMonitor::Services { .. } => "Services",
     };
     let rows = table_after(PAGE, "Server to monitor");
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
@@ -192,6 +194,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Collecting(1),
         ToServer::Workspaces(1),
         ToServer::WorkspaceDeleted { connection: 1, deletion: Deletion::Done },
+        ToServer::Services { connection: 1, ports: vec![] },
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -206,6 +209,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Collecting(_) => "Collecting",
         ToServer::Workspaces(_) => "Workspaces",
         ToServer::WorkspaceDeleted { .. } => "WorkspaceDeleted",
+        ToServer::Services { .. } => "Services",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

@@ -5,7 +5,7 @@ use crate::harness::process;
 use cordon_protocol::{
     Action, CgroupMode, CollectedFile, Encoding, EndedBy, Enforced, Event, ExitReport, FileIn, Health, Hello,
     Hint, JobInfo, LayerReport, LimitInfo, LimitName, LimitRequest, NamespaceName, NetworkMode, ProfileInfo,
-    Refusal, RefusalCode, Request, RunRequest, WorkspaceInfo,
+    Refusal, RefusalCode, Request, RunRequest, ServiceUse, WorkspaceInfo,
     codec::{FrameError, decode_payload, encode_frame, encode_payload, read_frame},
     limits,
 };
@@ -136,6 +136,7 @@ fn report() -> ExitReport {
             network: NetworkMode::Host,
             capabilities: vec!["CAP_CHOWN".into()],
         },
+        services: vec![ServiceUse { port: 5432, connections: 3, refused: 1 }],
         hint: Some(Hint { layer: "l".into(), what: "w".into(), remedy: "r".into() }),
     }
 }
@@ -145,7 +146,8 @@ fn events() -> Vec<Event> {
     let profile = ProfileInfo {
         name: text("default"),
         shell: text("/bin/sh"),
-        network: text("none"),
+        network: text("services"),
+        services: vec![5432],
         read: vec![text("/usr"), text("/etc")],
         write: vec![],
         execute: vec![text("/usr")],

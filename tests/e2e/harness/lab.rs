@@ -97,6 +97,10 @@ peers = ["uid:{STRANGER}"]
 [profiles.greeting]
 env = {{ GREETING = "hello there" }}
 
+[profiles.served]
+network = "services"
+services = [1, 2]
+
 [profiles.single]
 concurrency = 1
 queue = 1

@@ -10,7 +10,7 @@ use crate::harness::{
     stretched,
 };
 use cordon_executor::{
-    monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, ToMonitor, ToServer},
+    monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, ServiceCounts, ToMonitor, ToServer},
     sys::scm,
 };
 use cordon_protocol::EndedBy;
@@ -327,4 +327,58 @@ fn the_normal_build_takes_no_link_from_its_environment() {
     let process = Process::start_with_stdin(command, Stdio::from(theirs));
     eventually("it is ready", PATIENCE, || notify.ready());
     crate::harness::daemon::server_of(process.pid());
+}
+
+#[test]
+fn numbers_of_services_are_taken_once_from_a_command_that_had_some_and_has_ended() {
+    let hostile = Hostile::start();
+    let counts = |many| vec![ServiceCounts { connections: 7, over_cap: 1, unreachable: 2 }; many];
+    let services = |connection, many| ToMonitor::Services { connection, counts: counts(many) };
+    let lines = || {
+        let text = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+        text.lines().filter(|line| line.contains("\"event\":\"service")).count()
+    };
+    // One without services, and a number that nobody has.
+    let (connection, _stream) = hostile.peer();
+    hostile.launched(connection, "default", "true");
+    hostile.ended(connection);
+    for whose in [connection, connection + 1] {
+        hostile.send(&services(whose, 2), &[]);
+        hostile.send(&services(whose, 0), &[]);
+    }
+    let mut streams = Vec::new();
+    let mut served = || {
+        let (connection, stream) = hostile.peer();
+        streams.push(stream);
+        let request = shell("read -t 600 <&1 || true");
+        hostile.launch(connection, "served", AskedLimits::default(), request.as_fd());
+        let (launched, output) = hostile.next();
+        assert!(matches!(launched, ToServer::Launched { .. }), "{launched:?}");
+        let (message, sockets) = hostile.next();
+        let ToServer::Services { connection: of, ports } = message else { panic!("{message:?}") };
+        // One for each port, and again where there is IPv6.
+        let expected: Vec<u16> = [1, 2].into_iter().cycle().take(sockets.len()).collect();
+        assert_eq!((of, ports), (connection, expected));
+        assert!([2, 4].contains(&sockets.len()), "{sockets:?}");
+        assert_eq!(hostile.next().0, ToServer::Executed(connection));
+        (connection, output)
+    };
+    // While it runs; then of another number of services, with which its turn is over.
+    let (first, output) = served();
+    hostile.send(&services(first, 2), &[]);
+    hostile.send(&ToMonitor::Cancel(first), &[]);
+    hostile.ended(first);
+    assert_eq!(lines(), 0);
+    hostile.send(&services(first, 3), &[]);
+    hostile.send(&services(first, 2), &[]);
+    drop(output);
+    let (second, _output) = served();
+    hostile.send(&ToMonitor::Cancel(second), &[]);
+    hostile.ended(second);
+    assert_eq!(lines(), 0);
+    // As it should be, and once more. Two that were refused have a line each.
+    hostile.send(&services(second, 2), &[]);
+    hostile.send(&services(second, 2), &[]);
+    hostile.assert_works();
+    assert_eq!(lines(), 3);
 }

@@ -133,6 +133,7 @@ pub(crate) fn sample() -> ExitReport {
             network: NetworkMode::None,
             capabilities: vec![],
         },
+        services: vec![],
         hint: None,
     }
 }

@@ -8,11 +8,13 @@
 mod limit;
 mod outcome;
 mod refusal;
+mod services;
 mod wire;
 
 pub use limit::{AskedLimits, LimitField};
 pub use outcome::{Outcome, OutcomeEnforced};
 pub use refusal::{ConnectionRefusal, LaunchRefusal};
+pub use services::ServiceCounts;
 
 use cordon_protocol::limits;
 use wire::{Reader, Writer};
@@ -81,6 +83,13 @@ pub enum ToMonitor {
         connection: ConnectionId,
         /// Its name.
         name: String,
+    },
+    /// How an ended command used its services, in the order of its profile; only where it did.
+    Services {
+        /// Whose.
+        connection: ConnectionId,
+        /// Of each.
+        counts: Vec<ServiceCounts>,
     },
 }
 
@@ -151,6 +160,13 @@ pub enum ToServer {
         /// What came of it.
         deletion: Deletion,
     },
+    /// The services of a launched command, before `Executed`. Descriptors: a listening socket for each port.
+    Services {
+        /// Whose.
+        connection: ConnectionId,
+        /// Port of the host to which what comes by each is relayed.
+        ports: Vec<u16>,
+    },
 }
 
 /// What came of a deletion.
@@ -177,6 +193,7 @@ impl ToMonitor {
             Self::Launch { connection, .. }
             | Self::KillJob { connection, .. }
             | Self::DeleteWorkspace { connection, .. }
+            | Self::Services { connection, .. }
             | Self::Collect(connection)
             | Self::ListWorkspaces(connection)
             | Self::Cancel(connection)
@@ -225,6 +242,12 @@ impl ToMonitor {
                 writer.text(name, limits::WORKSPACE_NAME_MAX);
                 writer.message
             }
+            Self::Services { connection, counts } => {
+                let mut writer = Writer::new(11);
+                writer.number(*connection);
+                writer.list(counts, ServiceCounts::write);
+                writer.message
+            }
         }
     }
 
@@ -256,6 +279,10 @@ impl ToMonitor {
             10 => Self::DeleteWorkspace {
                 connection: reader.number()?,
                 name: reader.text(limits::WORKSPACE_NAME_MAX)?,
+            },
+            11 => Self::Services {
+                connection: reader.number()?,
+                counts: reader.list(limits::SERVICES_MAX, ServiceCounts::read)?,
             },
             _ => return Err(Malformed),
         };
@@ -319,6 +346,11 @@ impl ToServer {
                 writer.number(*connection);
                 writer.index(&Deletion::ALL, deletion);
             }
+            Self::Services { connection, ports } => {
+                writer = Writer::new(13);
+                writer.number(*connection);
+                writer.list(ports, |writer, port| writer.number(u64::from(*port)));
+            }
         }
         writer.message
     }
@@ -357,6 +389,12 @@ impl ToServer {
             12 => Self::WorkspaceDeleted {
                 connection: reader.number()?,
                 deletion: reader.index(&Deletion::ALL)?,
+            },
+            13 => Self::Services {
+                connection: reader.number()?,
+                ports: reader.list(2 * limits::SERVICES_MAX, |reader| {
+                    reader.number()?.try_into().map_err(|_| Malformed)
+                })?,
             },
             _ => return Err(Malformed),
         };

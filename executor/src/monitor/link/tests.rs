@@ -42,7 +42,10 @@ fn every_message_round_trips() {
     let delete = ToMonitor::DeleteWorkspace { connection: 5, name: "work".into() };
     let kill = ToMonitor::KillJob { connection: 1, job: 9 };
     let more = [ToMonitor::Cancel(1), ToMonitor::OutputExceeded(2), ToMonitor::Drained(3), ToMonitor::Pong];
-    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete];
+    let counts = ServiceCounts { connections: u64::MAX, over_cap: 2, unreachable: 3 };
+    let counts = vec![counts; limits::SERVICES_MAX];
+    let services = ToMonitor::Services { connection: 9, counts };
+    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete, services];
     for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(after).chain(more) {
         assert_eq!(ToMonitor::decode(&message.encode()), Ok(message));
     }
@@ -65,6 +68,7 @@ fn every_message_round_trips() {
         ToServer::Collecting(4),
         ToServer::Workspaces(5),
         ToServer::WorkspaceDeleted { connection: 6, deletion: Deletion::InUse },
+        ToServer::Services { connection: 7, ports: vec![u16::MAX; 2 * limits::SERVICES_MAX] },
     ] {
         assert_eq!(ToServer::decode(&message.encode()), Ok(message));
     }
@@ -75,6 +79,10 @@ fn other_lengths_kinds_and_trailing_bytes_are_refused() {
     let message = ToMonitor::Cancel(1).encode();
     assert_eq!(ToMonitor::decode(&message[1..]), Err(Malformed));
     assert_eq!(ToMonitor::decode(&[0; MESSAGE_LEN]), Err(Malformed));
+    // More than there can be, of which a message would have room for fewer.
+    let mut many = ToMonitor::Services { connection: 1, counts: Vec::new() }.encode();
+    many[16] = 17;
+    assert_eq!(ToMonitor::decode(&many), Err(Malformed));
     let mut trailing = message;
     trailing[MESSAGE_LEN - 1] = 1;
     assert_eq!(ToMonitor::decode(&trailing), Err(Malformed));

@@ -53,6 +53,12 @@ impl Writer {
         self.optional(values.iter().position(|v| v == value).map(|i| i as u64));
     }
 
+    /// How many there are, then each.
+    pub(super) fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
+        self.number(items.len() as u64);
+        items.iter().for_each(|item| write(self, item));
+    }
+
     pub(super) fn set<T: PartialEq>(&mut self, values: &[T], members: &[T]) {
         let bit = |(i, v): (usize, &T)| u64::from(members.contains(v)) << i;
         self.number(values.iter().enumerate().map(bit).sum());
@@ -105,6 +111,16 @@ impl<'a> Reader<'a> {
     pub(super) fn index<T: Copy>(&mut self, values: &[T]) -> Result<T, Malformed> {
         let index = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         values.get(index).copied().ok_or(Malformed)
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        most: usize,
+        read: impl Fn(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let length =
+            usize::try_from(self.number()?).ok().filter(|length| *length <= most).ok_or(Malformed)?;
+        (0..length).map(|_| read(self)).collect()
     }
 
     pub(super) fn set<T: Copy>(&mut self, values: &[T]) -> Result<Vec<T>, Malformed> {

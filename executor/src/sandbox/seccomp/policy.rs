@@ -60,11 +60,21 @@ impl Policy {
     /// # Errors
     /// As for [`Policy::command`], and for a number that no call has.
     pub fn allow_list(calls: &[(c_long, &'static str)]) -> Result<Self, FilterError> {
-        let row = |(number, reason): &(c_long, &'static str)| {
-            let name = table::name_of(*number).ok_or(FilterError::Number { number: *number })?;
-            Row::checked(*number, name, Rule::Always(Verdict::Allow), reason)
+        Self::of_rules(calls.iter().map(|(number, reason)| (*number, Rule::Always(Verdict::Allow), *reason)))
+    }
+
+    /// A policy of these calls, each with its rule and its reason; every other one is answered with `EPERM`.
+    ///
+    /// # Errors
+    /// As for [`Policy::allow_list`].
+    pub fn of_rules(
+        calls: impl IntoIterator<Item = (c_long, Rule, &'static str)>,
+    ) -> Result<Self, FilterError> {
+        let row = |(number, rule, reason)| {
+            let name = table::name_of(number).ok_or(FilterError::Number { number })?;
+            Row::checked(number, name, rule, reason)
         };
-        let rows: Result<_, _> = calls.iter().map(row).collect();
+        let rows: Result<_, _> = calls.into_iter().map(row).collect();
         Self::ordered(rows?, Verdict::Errno(Errno::EPERM))
     }
 

@@ -128,7 +128,7 @@ async fn silent_connections_are_refused_in_time_and_hold_up_nobody() {
             assert_eq!(refusal.message, format!("timeout: no {expected} within 10 s of connecting"));
         }
     };
-    let served = super::super::serve(theirs, fixture::config(), layers());
+    let served = super::super::serve(theirs, fixture::config(), layers(), 0);
     tokio::select! {
         () = test => {}
         ended = served => panic!("{ended:?}"),

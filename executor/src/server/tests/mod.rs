@@ -6,6 +6,7 @@ mod handshake;
 mod lockdown;
 mod questions;
 mod queue;
+mod services;
 mod streams;
 
 use super::{ServerError, fixture};
@@ -78,11 +79,16 @@ impl Monitor {
     }
 
     fn start_with(config: Config, before: impl FnOnce() + Send + 'static) -> Self {
+        Self::start_relaying(config, 64, before)
+    }
+
+    /// With room for so many connections to services.
+    fn start_relaying(config: Config, relayed: usize, before: impl FnOnce() + Send + 'static) -> Self {
         let (link, theirs) = link_pair();
         setsockopt(&link, ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
         let server = std::thread::spawn(move || {
             before();
-            super::run(theirs, config, layers())
+            super::run(theirs, config, layers(), relayed)
         });
         Self { link, next: Cell::new(1), server }
     }
