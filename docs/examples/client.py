@@ -123,8 +123,12 @@ def run(path, words):
     for kind, content in connection.events():
         if kind == "File":
             collected.append(content)
-        if kind == "Exited" and args.collect and not args.events:
-            content["collected"] = collected
+        if kind == "Exited" and not args.events:
+            # As `cordon run --json` has it: these two where there is something to say.
+            if not content["services"]:
+                del content["services"]
+            if args.collect:
+                content["collected"] = collected
         last = kind in ("Exited", "Refused")
         if args.events:
             show((kind, content))

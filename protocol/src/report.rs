@@ -2,10 +2,10 @@
 
 use crate::response::CollectedFile;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 
 /// How a command ended and what held while it ran.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitReport {
     /// Unique name of the run.
@@ -45,10 +45,43 @@ pub struct ExitReport {
     /// What held while the command ran.
     pub enforced: Enforced,
     /// How the services of the profile were used; empty where there are none, or where they are reached without being
-    /// relayed (`enforced.network` is not `services`).
+    /// relayed (`enforced.network` is not `services`). In JSON the field is only there with something in it.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub services: Vec<ServiceUse>,
     /// What probably stood in the way, and what to change.
     pub hint: Option<Hint>,
+}
+
+/// In JSON `services` is there only where the profile names some; on the wire every field is.
+impl Serialize for ExitReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let services = !serializer.is_human_readable() || !self.services.is_empty();
+        let mut fields = serializer.serialize_struct("ExitReport", 19 + usize::from(services))?;
+        fields.serialize_field("id", &self.id)?;
+        fields.serialize_field("ended_by", &self.ended_by)?;
+        fields.serialize_field("exit_code", &self.exit_code)?;
+        fields.serialize_field("signal", &self.signal)?;
+        fields.serialize_field("step", &self.step)?;
+        fields.serialize_field("stdout", &self.stdout)?;
+        fields.serialize_field("stderr", &self.stderr)?;
+        fields.serialize_field("stdout_encoding", &self.stdout_encoding)?;
+        fields.serialize_field("stderr_encoding", &self.stderr_encoding)?;
+        fields.serialize_field("stdout_bytes", &self.stdout_bytes)?;
+        fields.serialize_field("stderr_bytes", &self.stderr_bytes)?;
+        fields.serialize_field("stdout_truncated", &self.stdout_truncated)?;
+        fields.serialize_field("stderr_truncated", &self.stderr_truncated)?;
+        fields.serialize_field("wall_ms", &self.wall_ms)?;
+        fields.serialize_field("cpu_ms", &self.cpu_ms)?;
+        fields.serialize_field("peak_memory_bytes", &self.peak_memory_bytes)?;
+        fields.serialize_field("limits_hit", &self.limits_hit)?;
+        fields.serialize_field("enforced", &self.enforced)?;
+        if services {
+            fields.serialize_field("services", &self.services)?;
+        }
+        fields.serialize_field("hint", &self.hint)?;
+        fields.end()
+    }
 }
 
 /// A report with what was collected: what the command line's `--json` and HTTP give.

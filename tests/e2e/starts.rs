@@ -154,11 +154,11 @@ fn few_open_files_are_enough_for_few_commands_and_the_next_is_told_to_wait() {
         let jobs = blocking::ps(&executor.socket, "test").unwrap();
         jobs.iter().filter(|job| job.state == state).count()
     };
-    let mut running: Vec<_> = (0..18).map(|_| run()).collect();
-    eventually("all run", PATIENCE, || state("running") == 18);
+    let mut running: Vec<_> = (0..10).map(|_| run()).collect();
+    eventually("all run", PATIENCE, || state("running") == 10);
     let refusal = executor.refusal(argv(&["true"]));
-    assert!(refusal.starts_with("busy") && refusal.contains("18 commands"), "{refusal}");
-    assert_eq!(state("running"), 18);
+    assert!(refusal.starts_with("busy") && refusal.contains("10 commands"), "{refusal}");
+    assert_eq!(state("running"), 10);
     // One that goes makes room.
     let (connection, _stdin) = running.pop().unwrap();
     connection.close();
