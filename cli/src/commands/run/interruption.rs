@@ -10,7 +10,7 @@ use std::{
 };
 
 /// How long the report is waited for after the first signal, milliseconds.
-const REPORT_WAIT_MS: u16 = 2000;
+const REPORT_WAIT_MS: u16 = 10_000;
 
 /// Whether a signal told us to end.
 #[derive(Debug, Clone)]
