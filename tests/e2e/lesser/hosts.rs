@@ -7,7 +7,7 @@ use crate::harness::{
     eventually, host,
     lesser_host::{LesserHost, WHOLE},
     marker,
-    process::{self, sandboxed},
+    process::{self, sandboxed, unkilled},
 };
 use cordon_protocol::{
     CgroupMode, EndedBy, Event, ExitReport, FileIn, Health, LimitName, LimitRequest, NamespaceName,
@@ -148,7 +148,7 @@ fn assert_workspaces(executor: &Executor) {
     };
     assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
     assert_eq!((collected.len(), &collected[0].content[..]), (1, &b"content"[..]), "{collected:?}");
-    assert_gone(&marker);
+    assert_eq!(unkilled(&marker), [0; 0], "what it left runs on");
     let again = RunRequest { workspace: Some("work".to_owned()), ..line("cat stays; ls; pwd") };
     let report = executor.events(again).report;
     let (stdout, _) = report.stdout.as_deref().unwrap().rsplit_once("\n/").unwrap();
