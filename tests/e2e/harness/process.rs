@@ -259,16 +259,6 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     found.split_off(1)
 }
 
-/// Processes of the sandbox user with this text that go on running: one that has been killed may take a moment to
-/// be gone, but SIGKILL pends (proc_pid_status(5), SigPnd).
-pub(crate) fn unkilled(text: &str) -> Vec<i32> {
-    let killed = |pid: &i32| {
-        let pending = status(*pid).remove("SigPnd").unwrap_or_else(|| "100".to_owned());
-        u64::from_str_radix(&pending, 16).unwrap() & 0x100 != 0
-    };
-    sandboxed(text).into_iter().filter(|pid| !killed(pid)).collect()
-}
-
 /// What the descriptors of a process are.
 pub(crate) fn descriptors(pid: i32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };

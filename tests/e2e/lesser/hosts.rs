@@ -7,7 +7,7 @@ use crate::harness::{
     eventually, host,
     lesser_host::{LesserHost, WHOLE},
     marker,
-    process::{self, sandboxed, unkilled},
+    process::{self, sandboxed},
 };
 use cordon_protocol::{
     CgroupMode, EndedBy, Event, ExitReport, FileIn, Health, LimitName, LimitRequest, NamespaceName,
@@ -129,13 +129,14 @@ fn assert_files_go(executor: &Executor, host: LesserHost) {
 
 /// Named workspaces stay, files go in and are collected, and what was left running is ended before that.
 fn assert_workspaces(executor: &Executor) {
-    let marker = marker();
-    let script = format!("cat in/file > out; (setsid sleep {marker} &); echo kept > stays");
+    // What is left behind goes on writing, until it is ended: before anything is collected.
+    let script = "cat in/file > out; (setsid sh -c 'while :; do echo x >> ticks; done' &); echo kept > stays; \
+                  head -c 4M /dev/zero > big; while ! [ -s ticks ]; do :; done";
     let request = RunRequest {
         workspace: Some("work".to_owned()),
         files: vec![FileIn { path: "in/file".to_owned(), content: b"content".to_vec(), mode: None }],
-        collect: vec!["out".to_owned()],
-        ..line(&script)
+        collect: ["out", "ticks", "big"].map(str::to_owned).to_vec(),
+        ..line(script)
     };
     let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request).unwrap();
     let mut collected = Vec::new();
@@ -147,9 +148,10 @@ fn assert_workspaces(executor: &Executor) {
         }
     };
     assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
-    assert_eq!((collected.len(), &collected[0].content[..]), (1, &b"content"[..]), "{collected:?}");
-    assert_eq!(unkilled(&marker), [0; 0], "what it left runs on");
-    let again = RunRequest { workspace: Some("work".to_owned()), ..line("cat stays; ls; pwd") };
+    assert_eq!((collected.len(), &collected[0].content[..]), (3, &b"content"[..]));
+    let ticks = fs::metadata(executor.directory().join("state/workspaces/0/work/ticks")).unwrap().len();
+    assert_eq!(collected[1].size, ticks, "what it left ran on");
+    let again = RunRequest { workspace: Some("work".to_owned()), ..line("cat stays; rm big ticks; ls; pwd") };
     let report = executor.events(again).report;
     let (stdout, _) = report.stdout.as_deref().unwrap().rsplit_once("\n/").unwrap();
     assert_eq!(stdout, "kept\nin\nout\nstays", "{report:?}");
