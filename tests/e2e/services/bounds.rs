@@ -221,7 +221,7 @@ fn what_is_over_its_time_is_told_with_its_connections() {
 #[test]
 fn few_open_files_are_for_clients_and_launches_before_they_are_for_services() {
     let port = service(|mut stream| drop(stream.read(&mut [0])));
-    // Room for 72 connections to services, where four commands want 64 each.
+    // Room for 72 connections to services, where six commands want 64 each.
     let (command, directory) = crate::starts::started_with(
         &profile(&[port]),
         "resource.setrlimit(resource.RLIMIT_NOFILE, (640, 640))",
@@ -232,8 +232,8 @@ fn few_open_files_are_for_clients_and_launches_before_they_are_for_services() {
         "for i in {{1..64}}; do exec {{fd}}<>/dev/tcp/127.0.0.1/{port}; done 2> /dev/null; sleep {held}; :"
     );
     let runs: Vec<_> =
-        (0..4).map(|_| blocking::run(&executor.socket, "test", line(&script)).unwrap()).collect();
-    eventually("all hold what they got", PATIENCE, || sandboxed(&held).len() >= 8);
+        (0..6).map(|_| blocking::run(&executor.socket, "test", line(&script)).unwrap()).collect();
+    eventually("all hold what they got", PATIENCE, || sandboxed(&held).len() >= 12);
     executor.assert_works();
     let clients: Vec<_> =
         (0..60).map_while(|_| std::os::unix::net::UnixStream::connect(&executor.socket).ok()).collect();

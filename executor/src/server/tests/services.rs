@@ -42,6 +42,12 @@ pub(super) fn echo() -> SocketAddr {
     address
 }
 
+fn accept(service: &TcpListener) -> TcpStream {
+    let (stream, _) = service.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 /// A port on which nothing listens.
 fn nothing() -> u16 {
     TcpListener::bind((LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
@@ -195,14 +201,14 @@ fn what_was_sent_before_the_end_arrives_and_then_everything_is_closed() {
     let monitor = Monitor::start_with(config(&[port]), || {});
     let served = serve(&monitor, &[port]);
     let mut idle = served.connect(0);
-    let (mut idle_host, _) = service.accept().unwrap();
+    let mut idle_host = accept(&service);
     // As a command that writes and exits: all of it may still be on its way, its connection not accepted.
     let text = vec![b'x'; 100_000];
     let mut last = served.connect(0);
     last.write_all(&text).unwrap();
     drop(last);
     assert_eq!(served.end(&monitor), [(2, 0, 0)]);
-    let (mut last_host, _) = service.accept().unwrap();
+    let mut last_host = accept(&service);
     assert_eq!(rest(&mut last_host).unwrap(), text);
     // The other had not come to its end: neither side takes it for one.
     assert_reset(&mut idle_host);
@@ -223,7 +229,7 @@ fn a_reset_is_passed_on_as_one() {
     // Each when both sides have been heard.
     let pair = || {
         let mut inside = served.connect(0);
-        let (mut host, _) = service.accept().unwrap();
+        let mut host = accept(&service);
         inside.write_all(b"x").unwrap();
         host.read_exact(&mut [0]).unwrap();
         (inside, host)
@@ -261,7 +267,7 @@ fn a_side_that_does_not_read_holds_up_its_own_connection_alone() {
     let monitor = Monitor::start_with(config(&[slow, quick]), || {});
     let served = serve(&monitor, &[slow, quick]);
     let mut inside = served.connect(0);
-    let (mut host, _) = service.accept().unwrap();
+    let mut host = accept(&service);
     // Both directions full; then the other service, and in the end all of it, to the byte.
     let (up, down) = (fill(&mut inside), fill(&mut host));
     assert!(up > 0 && down > 0 && up < 16 << 20 && down < 16 << 20, "{up} {down}");
