@@ -4,14 +4,16 @@
 use super::{
     cgroup::{Leaf, LeafLimits},
     hear::{Heard, receive},
-    launch::{Process, Resources, child_end, pair},
+    launch::{Process, child_end, pair},
     link::JobId,
+    resources::Resources,
 };
 use crate::{
     sandbox::{
         Go, Plan,
-        command::{self, CommandContext, Namespaces},
+        command::{self, CommandContext},
         message::Report,
+        namespaces::Namespaces,
         plan::Place,
         steps::{About, Fault},
     },

@@ -4,8 +4,8 @@ use super::{
     cgroup::Leaf,
     collect::{Collector, Scene},
     job::{Job, Progress, Stage, enforced},
-    launch::Resources,
     link::Outcome,
+    resources::Resources,
     sample,
     schedule::Due,
 };

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     sandbox::{
         Go, Plan,
-        command::Namespaces,
         message::{Held, Report},
+        namespaces::Namespaces,
         plan::Place,
         storage::Storage,
     },

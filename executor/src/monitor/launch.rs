@@ -1,22 +1,21 @@
 //! The monitor's half of a launch: everything outside the two cloned processes, in order.
 
 use super::{
-    cgroup::{Cgroups, Leaf, LeafLimits},
-    disk::{Caps, DiskWatch},
+    cgroup::{Leaf, LeafLimits},
     hear::{Heard, receive},
     link::JobId,
-    netns::Networks,
     policy::Limits,
     requests::{AUDIT_STEP, WORKSPACE_STEP},
-    workspaces::Workspaces,
+    resources::Resources,
 };
 use crate::{
     host::NAMESPACES,
     sandbox::{
         Plan,
-        command::{self, CommandContext, Namespaces},
+        command::{self, CommandContext},
         init::{self, InitContext},
         message::Report,
+        namespaces::Namespaces,
         plan::Place,
         steps::{About, FailedStep, Fault, Step, walk},
         storage::Storage,
@@ -31,47 +30,11 @@ use nix::{
     unistd::{Gid, Pid, Uid, fchown, pipe2},
 };
 use std::{
-    fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
     process::abort,
     sync::Arc,
-    time::Instant,
 };
-
-/// What every launch uses of the monitor.
-#[derive(Debug)]
-pub(super) struct Resources {
-    /// Leaves.
-    pub(super) cgroups: Cgroups,
-    /// Network namespaces.
-    pub(super) networks: Networks,
-    /// Where commands have their files on a host without namespaces.
-    pub(super) storage: PathBuf,
-    /// The named workspaces.
-    pub(super) workspaces: Workspaces,
-    /// Read end of a pipe whose write end only the monitor has.
-    pub(super) alive: OwnedFd,
-    /// The monitor's own pid namespace, to return to.
-    pub(super) pid_namespace: File,
-}
-
-impl Resources {
-    /// The watch over a named workspace of this plan's profile.
-    pub(super) fn watch_over(&self, workspace: PathBuf, plan: &Plan) -> DiskWatch {
-        let (bytes, files) = (plan.profile.named_workspace, plan.profile.named_workspace_files);
-        let (owner, floor) = (&plan.users.command, self.workspaces.floor());
-        DiskWatch::new(workspace, owner, Caps { bytes, files }, floor, Instant::now())
-    }
-
-    /// Leaves a sandbox's pid namespace, in which a child was to land.
-    pub(super) fn return_home(&self) {
-        if setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
-            // A monitor whose children would land in a sandbox must not go on.
-            abort();
-        }
-    }
-}
 
 /// A process of a sandbox.
 #[derive(Debug)]

@@ -20,6 +20,7 @@ mod peers;
 mod plans;
 mod policy;
 mod requests;
+mod resources;
 mod sample;
 mod schedule;
 mod services;
@@ -38,7 +39,6 @@ pub use audit::Audit;
 use cgroup::Cgroups;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
 use job::{Job, Progress, Stage};
-use launch::Resources;
 use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
 use nix::{
@@ -55,6 +55,7 @@ use nix::{
 use outbox::Outbox;
 use peers::Connections;
 pub use plans::Plans;
+use resources::Resources;
 use services::Relayed;
 use std::{
     collections::BTreeMap,

@@ -3,6 +3,7 @@
 use super::{
     Go, Plan, caps, errand, exec, fds, ids, init, landlock,
     message::{Held, Report},
+    namespaces::Namespaces,
     plan::{self, GO_LEN, Place},
     rlimits, seccomp,
     steps::{About, Fault, Step, walk},
@@ -20,11 +21,10 @@ use nix::{
         socket::{MsgFlags, send},
         stat::{Mode, umask},
     },
-    unistd::{Pid, setsid},
+    unistd::setsid,
 };
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
 };
@@ -88,44 +88,6 @@ impl CommandContext {
             stdio: None,
             decoded: None,
         }
-    }
-}
-
-/// Namespaces that can be joined again, after init has given up the rights that joining through it takes.
-#[derive(Debug)]
-pub struct Namespaces {
-    /// For the caller of clone3(2), not for the process itself.
-    pub pid: OwnedFd,
-    /// mount, ipc, uts, and net where it is the sandbox's own.
-    pub others: Vec<OwnedFd>,
-}
-
-impl Namespaces {
-    /// Those of a sandbox's init, which is still root.
-    ///
-    /// # Errors
-    /// errno of open(2).
-    pub fn of(init: Pid, network: bool) -> Result<Self, Fault> {
-        let open = |name: &str| {
-            let path = format!("/proc/{init}/ns/{name}");
-            File::open(&path).map(OwnedFd::from).about(path)
-        };
-        let names = ["mnt", "ipc", "uts", "net"];
-        let count = if network { names.len() } else { names.len() - 1 };
-        Ok(Self {
-            pid: open("pid")?,
-            others: names[..count].iter().map(|n| open(n)).collect::<Result<_, _>>()?,
-        })
-    }
-
-    fn all(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.others.iter().chain([&self.pid])
-    }
-
-    fn join(self) -> Result<(), Fault> {
-        self.others
-            .iter()
-            .try_for_each(|fd| setns(fd, CloneFlags::empty()).about("namespaces of the sandbox"))
     }
 }
 

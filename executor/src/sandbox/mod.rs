@@ -13,6 +13,7 @@ pub mod ids;
 pub mod init;
 pub mod landlock;
 pub mod message;
+pub mod namespaces;
 pub mod plan;
 pub mod rlimits;
 pub mod root;

@@ -1,0 +1,45 @@
+//! What every launch uses of the monitor: cgroups, networks, where files lie, the way home from a pid namespace.
+
+use super::{
+    cgroup::Cgroups,
+    disk::{Caps, DiskWatch},
+    netns::Networks,
+    workspaces::Workspaces,
+};
+use crate::sandbox::Plan;
+use nix::sched::{CloneFlags, setns};
+use std::{fs::File, os::fd::OwnedFd, path::PathBuf, process::abort, time::Instant};
+
+/// What every launch uses of the monitor.
+#[derive(Debug)]
+pub(super) struct Resources {
+    /// Leaves.
+    pub(super) cgroups: Cgroups,
+    /// Network namespaces.
+    pub(super) networks: Networks,
+    /// Where commands have their files on a host without namespaces.
+    pub(super) storage: PathBuf,
+    /// The named workspaces.
+    pub(super) workspaces: Workspaces,
+    /// Read end of a pipe whose write end only the monitor has.
+    pub(super) alive: OwnedFd,
+    /// The monitor's own pid namespace, to return to.
+    pub(super) pid_namespace: File,
+}
+
+impl Resources {
+    /// The watch over a named workspace of this plan's profile.
+    pub(super) fn watch_over(&self, workspace: PathBuf, plan: &Plan) -> DiskWatch {
+        let (bytes, files) = (plan.profile.named_workspace, plan.profile.named_workspace_files);
+        let (owner, floor) = (&plan.users.command, self.workspaces.floor());
+        DiskWatch::new(workspace, owner, Caps { bytes, files }, floor, Instant::now())
+    }
+
+    /// Leaves a sandbox's pid namespace, in which a child was to land.
+    pub(super) fn return_home(&self) {
+        if setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
+            // A monitor whose children would land in a sandbox must not go on.
+            abort();
+        }
+    }
+}
