@@ -57,6 +57,7 @@ enum Event
   6 Killed    { id: string }
   7 Profiles  [ProfileInfo]
   8 Doctor    [LayerReport]
+  9 Queued    { position: u32 }
 
 struct ExitReport
   id                  string
@@ -158,6 +159,7 @@ struct JobInfo
   profile   string
   command   string
   state     string
+  position  u32?
   age_ms    u64
 
 struct ProfileInfo

@@ -35,6 +35,8 @@ pub struct Config {
     pub home: PathBuf,
     /// Bytes that commands in named workspaces must leave free on the disk.
     pub free_space_min: u64,
+    /// Commands of all peers at once.
+    pub max_commands: u32,
     /// By name.
     pub profiles: BTreeMap<String, Profile>,
 }
@@ -179,6 +181,8 @@ struct RawConfig {
     home: Option<PathBuf>,
     #[serde(default = "default_free_space")]
     free_space_min: Bytes,
+    #[serde(default = "default_max_commands")]
+    max_commands: u32,
     #[serde(default)]
     profiles: BTreeMap<String, RawProfile>,
 }
@@ -223,6 +227,10 @@ fn default_require() -> Require {
 
 fn default_free_space() -> Bytes {
     Bytes(1 << 30)
+}
+
+fn default_max_commands() -> u32 {
+    128
 }
 
 fn default_abi() -> u32 {
@@ -272,6 +280,15 @@ impl Config {
         Self::from_raw(parse(Path::new(""), "")?)
     }
 
+    /// No more commands at once than there is room for.
+    pub fn bound_commands(&mut self, room: usize) {
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        if self.max_commands > room {
+            crate::log!("max_commands: {room} at once on this host, not {}", self.max_commands);
+            self.max_commands = room;
+        }
+    }
+
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
         for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir), ("audit", &raw.audit)] {
             if !path.is_absolute() {
@@ -280,6 +297,10 @@ impl Config {
                     path.display()
                 )));
             }
+        }
+        if raw.max_commands == 0 {
+            let text = "max_commands: 0 would let nothing run; use 1 or more";
+            return Err(ConfigError::Value(text.to_owned()));
         }
         let users = Users::from_raw(&raw.users)?;
         let home = raw.home.unwrap_or_else(|| default_home(users.command.name()));
@@ -306,6 +327,7 @@ impl Config {
             users,
             home,
             free_space_min: raw.free_space_min.0,
+            max_commands: raw.max_commands,
             profiles,
         })
     }

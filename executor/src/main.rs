@@ -161,14 +161,14 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;
     let cgroups = Cgroups::establish(&config.state_dir);
-    let served = serve_in(&config, &cgroups, caps);
+    let served = serve_in(config, &cgroups, caps);
     cgroups.close();
     served
 }
 
 /// Serves within these cgroups, which stay the caller's to remove.
-fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<(), Box<dyn Error>> {
-    let host = Arc::new(Host::probe(config, cgroups));
+fn serve_in(mut config: Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<(), Box<dyn Error>> {
+    let host = Arc::new(Host::probe(&config, cgroups));
     host.check(config.require)?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
@@ -182,8 +182,9 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }
-    let (server, link) = server_half(config, &host)?;
-    let plans = Plans::prepare(config, &host)?;
+    config.bound_commands(if host.one_at_a_time { 1 } else { caps.commands() });
+    let (server, link) = server_half(&config, &host)?;
+    let plans = Plans::prepare(&config, &host)?;
     let (listener, _bound) = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);

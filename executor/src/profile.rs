@@ -46,6 +46,8 @@ pub struct Profile {
     pub concurrency: u32,
     /// Commands of one peer that may wait.
     pub queue: u32,
+    /// How long one waits before it is refused, milliseconds.
+    pub queue_timeout: u64,
 }
 
 /// Default and most of a limit; bytes, milliseconds, percent or a count.
@@ -96,6 +98,7 @@ pub struct RawProfile {
     peers: Option<Vec<String>>,
     concurrency: Option<u32>,
     queue: Option<u32>,
+    queue_timeout: Option<Millis>,
     #[serde(default)]
     limits: RawLimits,
 }
@@ -209,6 +212,9 @@ impl Profile {
         if raw.concurrency == Some(0) {
             return Err(error("concurrency", "0 would let nothing run; use 1 or more".to_owned()));
         }
+        if let Some(time) = raw.queue_timeout.filter(|time| time.0 > YEAR) {
+            return Err(error("queue_timeout", format!("{time} is above the most, {}", Millis(YEAR))));
+        }
         if raw.network.is_some_and(|n| n == NetworkMode::Services) {
             return Err(error("network", "`services` is not there yet; use `none` or `host`".to_owned()));
         }
@@ -225,6 +231,7 @@ impl Profile {
             tmp: raw.limits.tmp.map_or(256 * MEBI, |b| b.0),
             concurrency: raw.concurrency.unwrap_or(32),
             queue: raw.queue.unwrap_or(256),
+            queue_timeout: raw.queue_timeout.map_or(60_000, |time| time.0),
             name: name.to_owned(),
             shell,
             env,
@@ -392,6 +399,7 @@ mod tests {
             ("limits.cpu.ceiling = 999999999999999999", "limits.cpu: 999999999999999999% is above"),
             ("limits.memory = {default = '1X'}", "`1X` is not a size"),
             ("concurrency = 0", "concurrency: 0 would let nothing run"),
+            ("queue_timeout = '10000h'", "queue_timeout: 10000h is above the most, 8760h"),
             ("env = {'A=B' = '1'}", "env: `A=B`"),
         ] {
             let error = parse(text).unwrap_err();

@@ -23,6 +23,7 @@ mod lesser;
 mod limits;
 mod pressure;
 mod processes;
+mod queue;
 mod report;
 mod starts;
 mod streams;

@@ -77,6 +77,13 @@ fn top(document: &mut Document, raw: &RawConfig) {
         "free_space_min",
         text(raw.free_space_min),
     );
+    document.key(
+        "Commands of all peers at once, 1 or more; fewer where the executor may not have files open for so many, and \
+         one on a host that cannot keep two apart. Further ones wait: a free place goes to the peer that has fewest \
+         running, then to whoever came first.",
+        "max_commands",
+        raw.max_commands,
+    );
 }
 
 fn users(document: &mut Document, raw: &RawConfig) {
@@ -161,6 +168,11 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         "Commands of one peer that may wait, 0 or more; further ones are refused as busy.",
         "queue",
         default.queue,
+    );
+    document.key(
+        "How long a command waits before it is refused as busy. A time.",
+        "queue_timeout",
+        text(Millis(default.queue_timeout)),
     );
 }
 

@@ -82,6 +82,11 @@ pub struct ConnectionCaps {
 }
 
 impl ConnectionCaps {
+    /// How many commands there is room for.
+    pub fn commands(&self) -> usize {
+        self.commands
+    }
+
     /// Open files with which nothing but the protocol's own caps holds.
     pub const FILES_WANTED: u64 = OTHER_FILES + FILES_EACH * limits::CONNECTIONS_TOTAL as u64;
 
@@ -115,7 +120,7 @@ impl Connections {
 
     /// How many commands there is room for.
     pub(super) fn commands(&self) -> usize {
-        self.caps.commands
+        self.caps.commands()
     }
 
     /// Gives a connection its number.

@@ -34,6 +34,7 @@ use std::{
 #[derive(Debug)]
 pub struct Plans {
     by_name: BTreeMap<String, Arc<Plan>>,
+    max_commands: usize,
     roots: PathBuf,
     generation: u64,
     watch: Option<Inotify>,
@@ -89,7 +90,9 @@ impl Plans {
         };
         let by_name = config.profiles.iter().map(|(name, profile)| (name.clone(), Arc::new(plan(profile))));
         let by_name: BTreeMap<_, _> = by_name.collect();
-        let mut plans = Self { by_name, roots, generation: 0, watch: None, pending: Pending::default() };
+        let max_commands = usize::try_from(config.max_commands).unwrap_or(usize::MAX);
+        let mut plans =
+            Self { by_name, max_commands, roots, generation: 0, watch: None, pending: Pending::default() };
         if host.namespaces {
             plans.make_roots().map_err(failed("the roots of the profiles"))?;
         }
@@ -99,6 +102,11 @@ impl Plans {
     /// All plans, in the order of their names.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Plan>> {
         self.by_name.values()
+    }
+
+    /// Commands of all peers at once.
+    pub fn max_commands(&self) -> usize {
+        self.max_commands
     }
 
     /// The plan of a profile.

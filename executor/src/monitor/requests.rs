@@ -125,10 +125,14 @@ impl Monitor {
         self.kept.extend(descriptors.into_iter().filter(waits));
     }
 
-    /// Whether something of a command that has ended is still there which only its uid tells from another's: what
-    /// ends it would end the next command too.
+    /// Whether something of a command that has ended is still there and in the next one's way: only its uid tells
+    /// it from another's, so that what ends it would end the next command too; or it has the open files that the
+    /// next one needs.
     fn is_clearing_up(&self) -> bool {
-        self.jobs.values().any(|job| !job.is_live() && job.plan.host.one_at_a_time)
+        let short = self.jobs.len() >= self.connections.commands();
+        let in_the_way =
+            |job: &Job| !job.is_live() && job.plan.host.one_at_a_time || short && job.stage == Stage::Dying;
+        self.jobs.values().any(in_the_way)
     }
 
     /// Takes up the launches that had to wait, once they need no longer.
@@ -404,16 +408,16 @@ impl Monitor {
         }
     }
 
-    /// How many there may be: of a peer under a profile until what they left is torn down, of all until the last
-    /// trace is gone.
+    /// How many there may be, of a peer under a profile and of all, until what they left is torn down; and where
+    /// files must be open for them, until the last trace is gone.
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
-        let commands = self.connections.commands();
-        if self.jobs.len() >= commands {
-            return Err(LaunchRefusal::Full { commands: commands as u64 });
-        }
         let there = || self.jobs.values().filter(|job| job.stage != Stage::Dying);
         if plan.host.one_at_a_time && there().next().is_some() {
             return Err(LaunchRefusal::OneAtATime);
+        }
+        let commands = self.plans.max_commands().min(self.connections.commands());
+        if there().count() >= commands || self.jobs.len() >= self.connections.commands() {
+            return Err(LaunchRefusal::Full { commands: commands as u64 });
         }
         let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
         let concurrency = plan.profile.concurrency;

@@ -2,14 +2,16 @@
 
 use super::{
     Notice, Server,
+    budget::{BUDGET, BUDGET_OF_PEER},
     check::profiles_of,
     door::Door,
     frames::Frames,
     job,
     jobs::parse_id,
-    queue::Place,
+    queue::Ticket,
     refusal::{
-        bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out, turned_away,
+        bad_frame, bad_version, internal, no_room, out_of_order, quoted, refuse, shutting_down, timed_out,
+        turned_away,
     },
     socket::Socket,
     workspaces,
@@ -22,7 +24,6 @@ use cordon_protocol::{
 };
 use nix::sys::socket::{MsgFlags, send};
 use std::{
-    future::Future,
     os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
 };
@@ -66,8 +67,9 @@ pub(super) fn turn_away(socket: &OwnedFd, refusal: ConnectionRefusal) {
 }
 
 async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
-    let mut frames = Frames::new(limits::REQUEST_FRAME_MAX);
-    let mut place = None;
+    let room = server.budget.of(peer.uid);
+    let mut frames = Frames::within(limits::REQUEST_FRAME_MAX, room);
+    let mut place: Option<Ticket> = None;
     let answer = match opening(&socket, &mut frames, &mut peer.door).await {
         Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request, &mut place).await,
         Ok(None) => return,
@@ -80,6 +82,8 @@ async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: Unbo
     };
     let frame = last_frame(&event, peer.door);
     drop(event);
+    // Other peers' commands do not wait for whoever reads slowly.
+    place.iter_mut().for_each(Ticket::end);
     // A report may be large: a peer that does not read its reports gets no further ones.
     socket.finish(frame, place).await;
 }
@@ -99,7 +103,7 @@ fn last_frame(event: &Event, door: Door) -> Vec<u8> {
 /// The hello, which says the door, and the request; none when the client closed without one.
 async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Result<Option<Request>, Refusal> {
     let deadline = Instant::now() + limits::HELLO_TIMEOUT;
-    let Some(payload) = within(deadline, "Hello", frames.next(socket)).await? else {
+    let Some(payload) = within(deadline, "Hello", frames, socket).await? else {
         return Ok(None);
     };
     match decode_payload(&payload) {
@@ -110,7 +114,8 @@ async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Resul
         Ok(other) => return Err(out_of_order(&other, "Hello")),
         Err(error) => return Err(foreign_version(&payload).map_or_else(|| bad_frame(&error), bad_version)),
     }
-    let Some(payload) = within(deadline, "request", frames.next(socket)).await? else {
+    frames.release();
+    let Some(payload) = within(deadline, "request", frames, socket).await? else {
         return Ok(None);
     };
     decode_payload(&payload).map(Some).map_err(|error| bad_frame(&error))
@@ -127,12 +132,14 @@ fn foreign_version(payload: &[u8]) -> Option<u32> {
 async fn within(
     deadline: Instant,
     expected: &str,
-    frame: impl Future<Output = Result<Option<Vec<u8>>, FrameError>>,
+    frames: &mut Frames,
+    socket: &Socket,
 ) -> Result<Option<Vec<u8>>, Refusal> {
-    match timeout_at(deadline, frame).await {
+    match timeout_at(deadline, frames.next(socket)).await {
         Ok(Ok(payload)) => Ok(payload),
         Ok(Err(FrameError::Io(_))) => Ok(None),
         Ok(Err(error)) => Err(bad_frame(&error)),
+        Err(_) if frames.waits_for_room() => Err(no_room(BUDGET, BUDGET_OF_PEER)),
         Err(_) => Err(timed_out(expected)),
     }
 }
@@ -145,7 +152,7 @@ async fn answer(
     frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: Request,
-    place: &mut Option<Place>,
+    place: &mut Option<Ticket>,
 ) -> Result<Option<Event>, Refusal> {
     match request {
         Request::Hello(_) | Request::Stdin(_) | Request::StdinEnd => Err(out_of_order(&request, "a request")),

@@ -27,6 +27,7 @@ pub(super) fn config() -> Config {
         },
         free_space_min: 0,
         home: "/home/execuser".into(),
+        max_commands: 100,
         profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
     }
 }

@@ -9,6 +9,7 @@
 //! | `link` | messages to and from the monitor, in order |
 //! | `connection` | one client: hello, one request, its answer, the close |
 //! | `socket`, `frames` | a client's bytes, and frames put together from them |
+//! | `budget` | the memory that large requests of all clients may take together |
 //! | `check` | a request to run something, checked field by field |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
 //! | `job`, `pump` | one command: launch, streams, limits, end |
@@ -17,6 +18,7 @@
 //! | `output` | head and tail of a captured stream |
 //! | `report`, `refusal` | the last word to a client |
 
+mod budget;
 mod check;
 mod collect;
 mod connection;
@@ -44,6 +46,7 @@ use crate::{
     monitor::link::{ConnectionId, Deletion, JobId, LaunchRefusal, Malformed, Outcome, ToMonitor, ToServer},
     sys::watched::watched,
 };
+use budget::Budget;
 use connection::Peer;
 use cordon_protocol::LayerReport;
 use door::Door;
@@ -106,6 +109,8 @@ struct Server {
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
     jobs: Jobs,
     queue: Queue,
+    /// Memory of large requests.
+    budget: Budget,
     /// True once the executor is ending.
     draining: watch::Sender<bool>,
 }
@@ -129,12 +134,13 @@ async fn serve(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> Resul
     let link = watched(link).map_err(ServerError::Link)?;
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
     let server = Rc::new(Server {
+        queue: Queue::new(config.max_commands),
+        budget: Budget::default(),
         config,
         layers,
         outgoing,
         mailboxes: RefCell::default(),
         jobs: Jobs::default(),
-        queue: Queue::default(),
         draining: watch::Sender::new(false),
     });
     let sending = async {

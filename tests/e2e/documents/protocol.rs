@@ -146,6 +146,7 @@ fn events() -> Vec<Event> {
         profile: text("default"),
         command: text("c"),
         state: text("queued"),
+        position: Some(3),
         age_ms: 9,
     };
     let layer = LayerReport {
@@ -165,6 +166,7 @@ fn events() -> Vec<Event> {
         Event::Killed { id: text("1") },
         Event::Profiles(vec![profile]),
         Event::Doctor(vec![layer]),
+        Event::Queued { position: 7 },
     ]
 }
 

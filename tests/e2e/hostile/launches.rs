@@ -116,6 +116,21 @@ fn limits_above_the_ceiling_and_below_the_floor_are_refused_by_the_monitor_itsel
 }
 
 #[test]
+fn more_commands_at_once_than_may_be_are_refused_by_the_monitor_itself() {
+    let hostile = Hostile::start_with("max_commands = 2");
+    let peers = [hostile.peer(), hostile.peer(), hostile.peer(), hostile.peer()];
+    let launch = |at: usize| hostile.launched(peers[at].0, "default", "sleep 600");
+    let _outputs = [launch(0), launch(1)];
+    hostile.launch(peers[2].0, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(peers[2].0), LaunchRefusal::Full { commands: 2 });
+    // One that has ended counts until what it left is torn down.
+    hostile.send(&ToMonitor::Cancel(peers[0].0), &[]);
+    hostile.ended(peers[0].0);
+    hostile.send(&ToMonitor::Drained(peers[0].0), &[]);
+    launch(3);
+}
+
+#[test]
 fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
     let hostile = Hostile::start();
     let unsealed = memfd_create("open", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();

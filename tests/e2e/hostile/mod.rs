@@ -53,12 +53,16 @@ type Received = (ToServer, Vec<OwnedFd>);
 
 impl Hostile {
     fn start() -> Self {
+        Self::start_with(&profiles())
+    }
+
+    fn start_with(configuration: &str) -> Self {
         ensure_users();
         // `CLOEXEC` here; the shell makes the copy that the executor inherits.
         let (link, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
         let directory = open_directory();
-        let file = write_configuration(directory.path(), "available", &profiles());
+        let file = write_configuration(directory.path(), "available", configuration);
         let notify = NotifySocket::bind(directory.path());
         // The link arrives as standard input; the daemon finds it as descriptor 3.
         let mut command = in_scope("/bin/sh".as_ref());

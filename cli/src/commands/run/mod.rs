@@ -15,7 +15,7 @@ use cordon_protocol::{
 };
 use interruption::Interruption;
 use std::{
-    io,
+    io::{self, IsTerminal},
     os::fd::AsFd,
     path::Path,
     sync::{Arc, OnceLock},
@@ -175,6 +175,13 @@ fn follow(connection: &mut Connection) -> Result<ExitReport, Stop> {
     loop {
         let (stream, fd, data) = match connection.next_event().map_err(Stop::Client)? {
             Event::Started { .. } => continue,
+            Event::Queued { position } => {
+                // For whoever looks on; a program that reads standard error has the command's own alone.
+                if stderr.is_terminal() {
+                    output::complain(&format!("waiting: position {position}"));
+                }
+                continue;
+            }
             Event::Exited(report) => return Ok(*report),
             Event::Stdout(data) => ("standard output", stdout.as_fd(), data),
             Event::Stderr(data) => ("standard error", stderr.as_fd(), data),
