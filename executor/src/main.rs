@@ -7,7 +7,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Workspaces, cgroup::Cgroups},
+    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Reload, Workspaces, cgroup::Cgroups},
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
@@ -152,7 +152,8 @@ fn require_root() -> Result<(), Box<dyn Error>> {
 fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     require_root()?;
     follow_parent()?;
-    let config = Config::load(config)?;
+    let file = config;
+    let config = Config::load(file)?;
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
@@ -161,13 +162,18 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;
     let cgroups = Cgroups::establish(&config.state_dir);
-    let served = serve_in(config, &cgroups, caps);
+    let served = serve_in(file, config, &cgroups, caps);
     cgroups.close();
     served
 }
 
 /// Serves within these cgroups, which stay the caller's to remove.
-fn serve_in(mut config: Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<(), Box<dyn Error>> {
+fn serve_in(
+    file: &Path,
+    mut config: Config,
+    cgroups: &Cgroups,
+    caps: ConnectionCaps,
+) -> Result<(), Box<dyn Error>> {
     let host = Arc::new(Host::probe(&config, cgroups));
     host.check(config.require)?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
@@ -190,7 +196,9 @@ fn serve_in(mut config: Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Resu
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
     let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
-    let parts = Parts { plans, audit, cgroups: cgroups.clone(), workspaces, listener, link, server, caps };
+    let reload = Reload::new(file.to_owned(), config.clone());
+    let cgroups = cgroups.clone();
+    let parts = Parts { plans, audit, reload, cgroups, workspaces, listener, link, server, caps };
     let mut monitor = Monitor::new(parts, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;

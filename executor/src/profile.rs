@@ -3,14 +3,14 @@
 use crate::monitor::link::LimitField;
 use cordon_protocol::{Bytes, LimitInfo, Millis, NetworkMode, ProfileInfo, limits};
 use nix::unistd::{Group, User};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
 };
 
 /// A checked profile.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Profile {
     /// Name that requests use.
     pub name: String,
@@ -51,7 +51,7 @@ pub struct Profile {
 }
 
 /// Default and most of a limit; bytes, milliseconds, percent or a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRange {
     /// Used when a request names none; none is no limit below the others.
     pub default: Option<u64>,
@@ -60,7 +60,7 @@ pub struct LimitRange {
 }
 
 /// One entry of `peers`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerRule {
     /// A user.
     User(u32),

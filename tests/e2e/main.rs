@@ -24,6 +24,7 @@ mod limits;
 mod pressure;
 mod processes;
 mod queue;
+mod reload;
 mod report;
 mod starts;
 mod streams;

@@ -23,8 +23,9 @@ pub fn document() -> Result<String, ConfigError> {
     let mut document = Document::new(&[
         "Configuration of cordon-executor: /etc/cordon/executor.toml, or where --config says.",
         "Every key is here, commented out, with its default: uncomment what you change. The file and each directory \
-         above it must be root's and not writable by others. It is read at start; an unknown key is an error. \
-         `cordon config check FILE` tells whether it would be taken. Sizes are text in bytes, or in K, M or G (of \
+         above it must be root's and not writable by others. It is read at start, and profiles, max_commands and \
+         free_space_min again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
+         config check FILE` tells whether the file would be taken. Sizes are text in bytes, or in K, M or G (of \
          1024); times are text in ms, s, m or h.",
         "This is what `cordon-executor --default-config` prints.",
     ]);

@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_largest_request_fits_and_peers_that_have_gone_are_forgotten() {
-        assert!(limits::REQUEST_FRAME_MAX <= BUDGET_OF_PEER + ALWAYS);
+        const { assert!(limits::REQUEST_FRAME_MAX <= BUDGET_OF_PEER + ALWAYS) };
         let budget = Budget::default();
         (0..100).for_each(|uid| drop(budget.of(uid)));
         assert!(budget.of_peers.borrow().len() <= 1);

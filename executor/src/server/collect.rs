@@ -38,7 +38,7 @@ const EVENTS_MAX: usize = limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX;
 /// Cordon's own failure; a client that has gone is none.
 pub(super) async fn collect(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     mailbox: &mut UnboundedReceiver<Notice>,
     patterns: Vec<String>,

@@ -16,6 +16,7 @@ use super::{
     socket::Socket,
     workspaces,
 };
+use crate::config::Config;
 use crate::monitor::link::{ConnectionId, ConnectionRefusal, LimitField, ToMonitor};
 use cordon_protocol::{
     Event, Refusal, RefusalCode, Request,
@@ -33,16 +34,27 @@ use tokio::{
 };
 
 /// Who is connected, as the monitor says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Peer {
     /// Number of the connection.
     pub(super) connection: ConnectionId,
     /// The peer's uid.
     pub(super) uid: u32,
-    /// Profiles it may use, a bit each.
+    /// Profiles it may use, a bit each, of the configuration in force when it connected.
     pub(super) profiles: u64,
+    /// That configuration.
+    pub(super) config: Rc<Config>,
     /// How it names things, once its hello has said what it is.
     pub(super) door: Door,
+}
+
+impl Peer {
+    /// Profiles of this configuration that it may use, as far as is known here, a bit each.
+    pub(super) fn profiles_in(&self, config: &Config) -> u64 {
+        let known: Vec<_> = profiles_of(&self.config, self.profiles).map(|profile| &profile.name).collect();
+        let names = config.profiles.keys().take(64).enumerate();
+        names.fold(0, |bits, (i, name)| bits | u64::from(known.contains(&name)) << i)
+    }
 }
 
 /// Serves one connection to its end and tells the monitor, once, that it is closed.
@@ -52,12 +64,13 @@ pub(super) async fn serve(
     socket: OwnedFd,
     mailbox: UnboundedReceiver<Notice>,
 ) {
+    let connection = peer.connection;
     // A descriptor that cannot be watched is closed: there is no way to say more.
     if let Ok(socket) = Socket::new(socket) {
         converse(&server, peer, socket, mailbox).await;
     }
-    server.mailboxes.borrow_mut().remove(&peer.connection);
-    server.send(ToMonitor::Closed(peer.connection)).await;
+    server.mailboxes.borrow_mut().remove(&connection);
+    server.send(ToMonitor::Closed(connection)).await;
 }
 
 /// Tells a client that it is not served. What does not fit into an unused socket is not waited for.
@@ -71,7 +84,7 @@ async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: Unbo
     let mut frames = Frames::within(limits::REQUEST_FRAME_MAX, room);
     let mut place: Option<Ticket> = None;
     let answer = match opening(&socket, &mut frames, &mut peer.door).await {
-        Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request, &mut place).await,
+        Ok(Some(request)) => answer(server, &peer, &socket, frames, mailbox, request, &mut place).await,
         Ok(None) => return,
         Err(refusal) => Err(refusal),
     };
@@ -147,7 +160,7 @@ async fn within(
 /// The last event for this request; none when there is nobody left to tell.
 async fn answer(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
@@ -161,7 +174,9 @@ async fn answer(
         Request::Ps => Ok(Some(Event::Jobs(server.jobs.of(peer.uid)))),
         Request::Kill { id } => kill(server, peer, &mut mailbox, id).await.map(Some),
         Request::Profiles => {
-            let profiles = profiles_of(&server.config, peer.profiles).map(|p| p.info()).collect();
+            let config = server.config();
+            let bits = peer.profiles_in(&config);
+            let profiles = profiles_of(&config, bits).map(|p| p.info()).collect();
             Ok(Some(Event::Profiles(profiles)))
         }
         Request::Doctor => Ok(Some(Event::Doctor(server.layers.clone()))),
@@ -174,7 +189,7 @@ async fn answer(
 
 async fn kill(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
     id: String,
 ) -> Result<Event, Refusal> {

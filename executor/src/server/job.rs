@@ -83,14 +83,15 @@ impl Run<'_> {
 /// command's place in the queue is left in `kept`, to be given back when the client has its report.
 pub(super) async fn run(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     mut frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: RunRequest,
     kept: &mut Option<Ticket>,
 ) -> Result<Option<Event>, Refusal> {
-    let mut checked = check(request, &server.config, peer.profiles, peer.door)?;
+    let config = server.config();
+    let mut checked = check(request, &config, peer.profiles_in(&config), peer.door)?;
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
     *kept = wait_for_place(server, peer, socket, &listed, checked.profile).await?;
     if kept.is_none() {
@@ -147,7 +148,7 @@ async fn bounded(
 /// A place in the queue; none when the client has left it. Until then the client is told where it stands.
 async fn wait_for_place(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     listed: &Listed<'_>,
     profile: &Profile,
@@ -193,7 +194,7 @@ fn seal_content(checked: &mut CheckedRun<'_>) -> Result<Vec<OwnedFd>, Refusal> {
 /// Asks the monitor for the launch and waits for its answer, which does not wait for the sandbox.
 async fn launch(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
     listed: &Listed<'_>,
     checked: &CheckedRun<'_>,

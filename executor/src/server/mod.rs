@@ -37,12 +37,12 @@ mod socket;
 mod workspaces;
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    config::Config,
+    config::{Config, POLICY_MAX, Policy},
     monitor::link::{ConnectionId, Deletion, JobId, LaunchRefusal, Malformed, Outcome, ToMonitor, ToServer},
     sys::watched::watched,
 };
@@ -53,7 +53,14 @@ use door::Door;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
-use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    rc::Rc,
+};
 use tokio::{
     sync::{mpsc, watch},
     task::{LocalSet, spawn_local},
@@ -103,7 +110,7 @@ struct Launched {
 /// What all connections share.
 #[derive(Debug)]
 struct Server {
-    config: Config,
+    config: RefCell<Rc<Config>>,
     layers: Vec<LayerReport>,
     outgoing: mpsc::Sender<Outgoing>,
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
@@ -136,7 +143,7 @@ async fn serve(link: OwnedFd, config: Config, layers: Vec<LayerReport>) -> Resul
     let server = Rc::new(Server {
         queue: Queue::new(config.max_commands),
         budget: Budget::default(),
-        config,
+        config: RefCell::new(Rc::new(config)),
         layers,
         outgoing,
         mailboxes: RefCell::default(),
@@ -173,7 +180,7 @@ impl Server {
                     descriptors.next().ok_or(ServerError::Unexpected("a connection without its socket"))?;
                 let (sender, mailbox) = mpsc::unbounded_channel();
                 self.mailboxes.borrow_mut().insert(connection, sender);
-                let peer = Peer { connection, uid, profiles, door: Door::Socket };
+                let peer = Peer { connection, uid, profiles, config: self.config(), door: Door::Socket };
                 spawn_local(connection::serve(Rc::clone(self), peer, socket, mailbox));
             }
             ToServer::Launched { connection, job, output_bytes, capture_bytes } => {
@@ -202,6 +209,7 @@ impl Server {
             ToServer::WorkspaceDeleted { connection, deletion } => {
                 self.notify(connection, Notice::WorkspaceDeleted(deletion));
             }
+            ToServer::Policy => self.adopt(descriptors.next())?,
             ToServer::Drain => {
                 self.draining.send_replace(true);
             }
@@ -216,6 +224,24 @@ impl Server {
                 spawn_local(async move { server.send(ToMonitor::Pong).await });
             }
         }
+        Ok(())
+    }
+
+    /// The configuration in force.
+    fn config(&self) -> Rc<Config> {
+        Rc::clone(&self.config.borrow())
+    }
+
+    /// Takes over a changed policy, for every request that is not checked yet.
+    fn adopt(&self, policy: Option<OwnedFd>) -> Result<(), ServerError> {
+        let file = policy.ok_or(ServerError::Unexpected("a policy without its file"))?;
+        let mut bytes = Vec::new();
+        let most = u64::try_from(POLICY_MAX).unwrap_or(u64::MAX);
+        File::from(file).take(most).read_to_end(&mut bytes).map_err(ServerError::Link)?;
+        let policy = Policy::decode(&bytes).map_err(|_| ServerError::Unexpected("a policy that is none"))?;
+        let config = Rc::new(self.config().with_policy(policy));
+        self.queue.adopt(&config);
+        self.config.replace(config);
         Ok(())
     }
 

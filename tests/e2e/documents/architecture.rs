@@ -192,6 +192,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Collecting(1),
         ToServer::Workspaces(1),
         ToServer::WorkspaceDeleted { connection: 1, deletion: Deletion::Done },
+        ToServer::Policy,
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -206,6 +207,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Collecting(_) => "Collecting",
         ToServer::Workspaces(_) => "Workspaces",
         ToServer::WorkspaceDeleted { .. } => "WorkspaceDeleted",
+        ToServer::Policy => "Policy",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

@@ -40,7 +40,7 @@ Examples:
   sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used. The host need not offer every layer; what is lesser is said.";
+the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used, and read again on SIGHUP. The host need not offer every layer; what is lesser is said.";
 
 /// Where and how long to serve.
 #[derive(Debug, clap::Args)]
@@ -132,9 +132,20 @@ fn serve(
             }
             None => return Ok(exit_status::SUCCESS),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            Some(Event::Reload) => reload(directory, port, daemons),
             _ => {}
         }
     }
+}
+
+/// Has the executor take over what has changed in DIR/profiles.toml; a bad file changes nothing.
+fn reload(directory: &Directory, port: u16, daemons: &mut [Daemon]) {
+    if let Err(failure) = configuration::write(directory, port) {
+        failure.report(exit_status::FAILURE);
+        return output::complain("cordon: the configuration stays as it was");
+    }
+    // It stands first; the gateway has nothing of it.
+    daemons.iter_mut().take(1).for_each(|executor| executor.signal(Signal::SIGHUP));
 }
 
 /// Waits until the daemon says that it is ready; the signal, when one tells us to stop before.
@@ -172,7 +183,7 @@ fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<Option<u8>, Failure
         daemon.signal(Signal::SIGTERM);
         while daemon.ended().is_none() {
             match events.next(Some(deadline)) {
-                Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_)) => {}
+                Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_) | Event::Reload) => {}
                 told => {
                     if let Some(Event::Signal(signal)) = told {
                         impatient = Some(signal);

@@ -144,6 +144,9 @@ pub enum ToServer {
     /// Answer to `ListWorkspaces`. One descriptor: a file with a line `NAME SECONDS` for each; none when they could
     /// not be read.
     Workspaces(ConnectionId),
+    /// The configuration has changed. One descriptor: a file with its policy, which holds for every message after
+    /// this one.
+    Policy,
     /// Answer to `DeleteWorkspace`.
     WorkspaceDeleted {
         /// Who asked.
@@ -319,6 +322,7 @@ impl ToServer {
                 writer.number(*connection);
                 writer.index(&Deletion::ALL, deletion);
             }
+            Self::Policy => writer = Writer::new(13),
         }
         writer.message
     }
@@ -358,6 +362,7 @@ impl ToServer {
                 connection: reader.number()?,
                 deletion: reader.index(&Deletion::ALL)?,
             },
+            13 => Self::Policy,
             _ => return Err(Malformed),
         };
         reader.end()?;

@@ -64,6 +64,7 @@ fn every_message_round_trips() {
         ToServer::LaunchRefused { connection: 3, refusal: LaunchRefusal::DiskFull { free: 1, floor: 2 } },
         ToServer::Collecting(4),
         ToServer::Workspaces(5),
+        ToServer::Policy,
         ToServer::WorkspaceDeleted { connection: 6, deletion: Deletion::InUse },
     ] {
         assert_eq!(ToServer::decode(&message.encode()), Ok(message));

@@ -1,6 +1,7 @@
 //! Commands of one peer wait for one another, those of all for a place, so many and no more.
 
 use super::*;
+use crate::{config::Policy, profile::Profile, sys::memfd::sealed};
 use cordon_protocol::{RefusalCode, codec::encode_frame};
 use std::net::Shutdown;
 
@@ -153,6 +154,45 @@ fn a_peer_that_floods_and_reads_nothing_holds_up_no_other() {
     assert_eq!(monitor.launch(4, 100, 100).connection, flood[2].connection);
     calm.close(&monitor);
     drop(second);
+    monitor.stop();
+}
+
+#[test]
+fn a_changed_policy_holds_for_whoever_asks_then_and_for_those_that_wait() {
+    let mut config = five_may_wait();
+    let monitor = start(config.clone());
+    let _first = monitor.ask(&small("a"));
+    let command = monitor.launch(1, 100, 100);
+    let mut waiting = [monitor.ask(&small("b")), monitor.ask(&small("c"))];
+    waiting[0].queued(1);
+    waiting[1].queued(2);
+    // Of one that has connected before and asks afterwards, what it may use is known by name.
+    let mut early = monitor.connect_as(UID, 0b10);
+    monitor.hear_nothing();
+    let mut changed = config.profiles["small"].clone();
+    changed.concurrency = 2;
+    config.profiles.insert("small".into(), changed.clone());
+    config.profiles.insert("another".into(), Profile { name: "another".into(), ..changed });
+    config.profiles.remove("default");
+    let Config { free_space_min, max_commands, profiles, .. } = config;
+    let policy = Policy { free_space_min, max_commands, profiles };
+    let mut file = File::from(sealed(&policy.encode().unwrap()).unwrap());
+    file.rewind().unwrap();
+    monitor.say(&ToServer::Policy, &[file.as_fd()]);
+    // There is a second place now.
+    assert_eq!(monitor.launch(2, 100, 100).connection, waiting[0].connection);
+    waiting[1].queued(1);
+    early.open(&Request::Profiles);
+    let Some(Event::Profiles(profiles)) = early.event() else { panic!("no profiles") };
+    assert_eq!(profiles.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["small"]);
+    early.close(&monitor);
+    let mut gone = monitor.ask(&Request::Run(Box::new(line("d"))));
+    assert_eq!(gone.refusal().code, RefusalCode::UnknownProfile);
+    gone.close(&monitor);
+    let new = RunRequest { profile: Some("another".into()), ..line("e") };
+    let new = monitor.ask(&Request::Run(Box::new(new)));
+    assert_eq!(monitor.launch(3, 100, 100).connection, new.connection);
+    drop(command);
     monitor.stop();
 }
 
