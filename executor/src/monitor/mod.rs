@@ -5,6 +5,7 @@
 
 mod accept;
 mod allowed;
+mod appended;
 mod audit;
 pub mod cgroup;
 mod collect;

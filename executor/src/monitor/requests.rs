@@ -24,7 +24,7 @@ use super::{
         AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer,
     },
     peers::Peer,
-    policy::{Limits, authorize, check_sealed, resolve},
+    policy::{Limits, authorize, check_sealed, launch_sizes, resolve},
     workspaces::Unusable,
 };
 use crate::sandbox::{
@@ -33,7 +33,11 @@ use crate::sandbox::{
     steps::{FailedStep, Fault, injected},
 };
 use crate::sys::{memfd, scm};
-use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
+use cordon_protocol::{
+    CgroupMode, EndedBy,
+    audit::{About, Entry},
+    limits,
+};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
 use std::{
     fmt,
@@ -172,8 +176,8 @@ impl Monitor {
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         let checked = match &message {
-            ToMonitor::Launch { files, .. } => check_sealed(descriptors, *files),
-            ToMonitor::Collect(_) => check_sealed(descriptors, false),
+            ToMonitor::Launch { files, .. } => check_sealed(descriptors, launch_sizes(*files)),
+            ToMonitor::Collect(_) => check_sealed(descriptors, &[limits::SEALED_REQUEST_MAX]),
             _ => Err(descriptors),
         };
         let (sealed, others) = match checked {
@@ -251,7 +255,8 @@ impl Monitor {
         }
         let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
         let limits = resolve(&plan.profile, &wanted.limits)?;
-        let sealed = sealed.ok_or(LaunchRefusal::BadRequestFile)?;
+        // The request, its text, and the files where there are some.
+        let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
         let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
         let opened =
@@ -264,6 +269,8 @@ impl Monitor {
         let id = self.next_job;
         self.next_job += 1;
         let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
+        // The command does not get the text.
+        sealed.remove(1);
         // What cannot be recorded does not run.
         let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
         let directory = match recorded.and(directory) {
@@ -368,17 +375,23 @@ impl Monitor {
         if injected(AUDIT_STEP.0) {
             return Err(Errno::EIO.into());
         }
-        self.audit.record(Entry::Launch {
+        let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
+        let request = fingerprint(request)?;
+        let files = files.first().map(fingerprint).transpose()?;
+        let about = About { job: name_of(id), uid: peer.uid, request: request.clone() };
+        let launch = |text| Entry::Launch {
             job: name_of(id),
             uid: peer.uid,
             profile: plan.profile.name.clone(),
-            request: sealed.first().map(fingerprint).transpose()?.unwrap_or_default(),
-            files: sealed.get(1).map(fingerprint).transpose()?,
+            request,
+            files,
             workspace: workspace.cloned(),
+            text: Some(text),
             wall_ms: limits.wall_ms,
             memory_bytes: limits.memory,
             pids: limits.pids,
-        })
+        };
+        self.audit.record_launch(&about, text, launch)
     }
 
     fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {

@@ -17,6 +17,7 @@ use crate::{
     sandbox::errand::DEFAULT_MODE,
     sealed::{SealedRequest, Work},
 };
+use cordon_protocol::audit::{FileText, Text};
 use cordon_protocol::{Action, Bytes, FileIn, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
 use std::{
     collections::HashSet,
@@ -51,6 +52,20 @@ pub(super) struct CheckedRun<'a> {
     pub(super) limits: AskedLimits,
     /// For lists: what was asked, shortened.
     pub(super) display: String,
+}
+
+impl CheckedRun<'_> {
+    /// What stands beside the audit trail.
+    pub(super) fn text(&self) -> Text {
+        let file = |file: &FileIn| FileText {
+            path: file.path.clone(),
+            size: file.content.len() as u64,
+            mode: file.mode.unwrap_or(DEFAULT_MODE),
+        };
+        let SealedRequest { work, env, cwd } = self.sealed.clone();
+        let (workspace, collect) = (self.workspace.clone(), self.collect.clone());
+        Text { work, env, cwd, workspace, files: self.files.iter().map(file).collect(), collect, cut: false }
+    }
 }
 
 fn bad(field: &str, problem: impl std::fmt::Display, hint: impl Into<String>) -> Refusal {

@@ -180,9 +180,11 @@ pub(super) fn seal(bytes: &[u8]) -> Result<OwnedFd, Refusal> {
     memfd::sealed(bytes).map_err(|e| internal(format!("memory file for the request: {e}")))
 }
 
-/// The memory files with the request and its files, which are taken out of it.
+/// The memory files with the request, its text for the audit, and its files, which are taken out of it.
 fn seal_content(checked: &mut CheckedRun<'_>) -> Result<Vec<OwnedFd>, Refusal> {
-    let mut descriptors = vec![seal(&checked.sealed.encode().map_err(internal)?)?];
+    let request = seal(&checked.sealed.encode().map_err(internal)?)?;
+    let text = checked.text().to_json().map_err(internal)?;
+    let mut descriptors = vec![request, seal(text.as_bytes())?];
     let files = std::mem::take(&mut checked.files);
     if !files.is_empty() {
         descriptors.push(seal(&encode_files(&files).map_err(internal)?)?);
@@ -205,7 +207,7 @@ async fn launch(
         profile: checked.profile.name.clone(),
         workspace: checked.workspace.clone().unwrap_or_default(),
         stdin: checked.stdin,
-        files: content.len() > 1,
+        files: content.len() > 2,
         collect: !checked.collect.is_empty(),
         limits: checked.limits,
     };

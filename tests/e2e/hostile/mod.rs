@@ -154,7 +154,7 @@ impl Hostile {
     }
 
     fn launch(&self, connection: u64, profile: &str, asked: AskedLimits, request: BorrowedFd<'_>) {
-        self.send(&launch_message(connection, profile, asked), &[request]);
+        self.send(&launch_message(connection, profile, asked), &[request, text().as_fd()]);
     }
 
     fn refusal(&self, of: u64) -> LaunchRefusal {
@@ -210,6 +210,11 @@ fn launch_message(connection: u64, profile: &str, limits: AskedLimits) -> ToMoni
 fn shell(script: &str) -> OwnedFd {
     let argv = ["/bin/bash", "-c", script].map(str::to_owned).to_vec();
     sealed(Work::Program(argv))
+}
+
+/// What is to stand beside the trail.
+fn text() -> OwnedFd {
+    memfd::sealed(b"{}").unwrap()
 }
 
 /// A sealed request for this work.
