@@ -15,7 +15,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 use trusted::Source;
 use users::RawUsers;
@@ -37,6 +37,8 @@ pub struct Config {
     pub users: Users,
     /// The home directory inside, where the workspace is.
     pub home: PathBuf,
+    /// Where commands start that name no directory; none is the workspace.
+    pub cwd: Option<String>,
     /// Bytes that commands in named workspaces must leave free on the disk.
     pub free_space_min: u64,
     /// Commands of all peers at once.
@@ -134,6 +136,7 @@ struct RawConfig {
     #[serde(default)]
     users: RawUsers,
     home: Option<PathBuf>,
+    cwd: Option<String>,
     #[serde(default = "default_free_space")]
     free_space_min: Bytes,
     #[serde(default = "default_max_commands")]
@@ -243,6 +246,14 @@ impl Config {
                 home.display()
             )));
         }
+        if let Some(cwd) = &raw.cwd {
+            let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
+            if !Path::new(cwd).is_absolute() || !Path::new(cwd).components().all(plain) {
+                return Err(ConfigError::Value(format!("cwd: `{cwd}` is not an absolute path without `..`")));
+            }
+        }
+        // The workspace lies elsewhere on a host without namespaces, and is the default anyway.
+        let cwd = raw.cwd.filter(|cwd| Path::new(cwd) != home);
         let mut profiles = BTreeMap::new();
         for (name, profile) in raw.profiles {
             profiles.insert(name.clone(), Profile::from_raw(&name, profile, users.group)?);
@@ -259,6 +270,7 @@ impl Config {
             landlock_abi_min: raw.landlock_abi_min,
             users,
             home,
+            cwd,
             free_space_min: raw.free_space_min.0,
             max_commands: raw.max_commands,
             profiles,

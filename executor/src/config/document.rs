@@ -23,8 +23,8 @@ pub fn document() -> Result<String, ConfigError> {
     let mut document = Document::new(&[
         "Configuration of cordon-executor: /etc/cordon/executor.toml, or where --config says.",
         "Every key is here, commented out, with its default: uncomment what you change. The file and each directory \
-         above it must be root's and not writable by others. It is read at start, and profiles, max_commands and \
-         free_space_min again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
+         above it must be root's and not writable by others. It is read at start, and profiles, max_commands, \
+         free_space_min and cwd again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
          config check FILE` tells whether the file would be taken. Sizes are text in bytes, or in K, M or G (of \
          1024); times are text in ms, s, m or h.",
         "This is what `cordon-executor --default-config` prints.",
@@ -70,6 +70,12 @@ fn top(document: &mut Document, raw: &RawConfig) {
         "The home directory inside, where the workspace is and commands start. Directly below /home; the default has \
          the name of users.command.",
         "home",
+        path(&default_home(&raw.users.command)),
+    );
+    document.key(
+        "Where programs start that name no directory: the workspace, /tmp, or a path of their profile. An absolute path. \
+         The default is `home`.",
+        "cwd",
         path(&default_home(&raw.users.command)),
     );
     document.key(

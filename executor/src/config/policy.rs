@@ -11,6 +11,8 @@ use std::{collections::BTreeMap, path::Path};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Policy {
     /// As in [`Config`].
+    pub cwd: Option<String>,
+    /// As in [`Config`].
     pub free_space_min: u64,
     /// As in [`Config`].
     pub max_commands: u32,
@@ -47,15 +49,15 @@ impl Config {
         if let Some(key) = self.fixed_difference(&now) {
             return Err(Unchanged::Fixed(key));
         }
-        let Config { free_space_min, max_commands, profiles, .. } = now;
-        let encoded = Policy { free_space_min, max_commands, profiles }.encode();
+        let Config { cwd, free_space_min, max_commands, profiles, .. } = now;
+        let encoded = Policy { cwd, free_space_min, max_commands, profiles }.encode();
         encoded.ok().filter(|bytes| bytes.len() <= POLICY_MAX).ok_or(Unchanged::TooLarge)
     }
 
     /// This configuration with another policy.
     pub fn with_policy(&self, policy: Policy) -> Self {
-        let Policy { free_space_min, max_commands, profiles } = policy;
-        Self { free_space_min, max_commands, profiles, ..self.clone() }
+        let Policy { cwd, free_space_min, max_commands, profiles } = policy;
+        Self { cwd, free_space_min, max_commands, profiles, ..self.clone() }
     }
 
     /// A key that differs and cannot while the executor runs: processes, sockets, files and mounts depend on it.
@@ -105,7 +107,8 @@ mod tests {
     #[test]
     fn a_policy_travels_whole() {
         let mut config = fixture::config();
-        let policy = Policy { free_space_min: 7, max_commands: 9, profiles: config.profiles.clone() };
+        let cwd = Some("/tmp".to_owned());
+        let policy = Policy { cwd, free_space_min: 7, max_commands: 9, profiles: config.profiles.clone() };
         let arrived = Policy::decode(&policy.encode().unwrap()).unwrap();
         assert_eq!(format!("{arrived:?}"), format!("{policy:?}"));
         config.profiles.clear();

@@ -102,10 +102,13 @@ pub(super) fn check<'a>(
     if let Work::Program(argv) = &work {
         check_total(argv, &request.env, profile, door)?;
     }
-    if let Some(cwd) = &request.cwd {
+    // An errand is done in the workspace.
+    let default = config.cwd.clone().filter(|_| matches!(work, Work::Program(_)));
+    let cwd = request.cwd.or(default);
+    if let Some(cwd) = &cwd {
         check_cwd(cwd, config, profile, door)?;
     }
-    let sealed = SealedRequest { work, env: request.env, cwd: request.cwd };
+    let sealed = SealedRequest { work, env: request.env, cwd };
     Ok(CheckedRun {
         profile,
         sealed,
@@ -357,6 +360,16 @@ mod tests {
             let request = RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
             assert!(check(request, &config(), 0, Door::Socket).is_ok(), "{cwd}");
         }
+    }
+
+    #[test]
+    fn a_program_starts_where_the_configuration_says_unless_it_says_itself() {
+        let mut config = config();
+        config.cwd = Some("/tmp".into());
+        let started = |request| check(request, &config, 0, Door::Socket).unwrap().sealed.cwd;
+        assert_eq!(started(run(&["x"])).as_deref(), Some("/tmp"));
+        assert_eq!(started(RunRequest { cwd: Some("/usr".into()), ..run(&["x"]) }).as_deref(), Some("/usr"));
+        assert_eq!(started(RunRequest::new(Action::Measure)), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) fn config() -> Config {
             gateway: None,
             group: 904,
         },
+        cwd: None,
         free_space_min: 0,
         home: "/home/execuser".into(),
         max_commands: 100,
