@@ -194,6 +194,7 @@ struct JobInfo
   profile   string
   command   string
   state     string
+  position  u32?
   age_ms    u64
 
 struct ProfileInfo

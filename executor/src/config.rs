@@ -1,21 +1,25 @@
 //! The executor's configuration: one root-owned TOML file, read before anything else happens.
 
 mod document;
+mod policy;
 mod services;
 mod trusted;
+mod users;
 
 pub use document::document;
+pub use policy::{POLICY_MAX, Policy};
+pub use users::{Account, OVERFLOW_UID, Users};
 
 use crate::profile::{Profile, ProfileError, RawProfile};
 use cordon_protocol::{Bytes, configuration::line_of, limits};
-use nix::unistd::{Group, User};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 use trusted::Source;
+use users::RawUsers;
 
 /// Checked configuration.
 #[derive(Debug, Clone)]
@@ -34,8 +38,12 @@ pub struct Config {
     pub users: Users,
     /// The home directory inside, where the workspace is.
     pub home: PathBuf,
+    /// Where commands start that name no directory; none is the workspace.
+    pub cwd: Option<String>,
     /// Bytes that commands in named workspaces must leave free on the disk.
     pub free_space_min: u64,
+    /// Commands of all peers at once.
+    pub max_commands: u32,
     /// By name.
     pub profiles: BTreeMap<String, Profile>,
 }
@@ -49,55 +57,6 @@ pub enum Require {
     /// Run with what the host has, and say so in every result.
     Available,
 }
-
-/// The users that keep the parts apart, none of them root, no two the same.
-#[derive(Debug, Clone)]
-pub struct Users {
-    /// Runs the commands.
-    pub command: Account,
-    /// Runs the server half.
-    pub server: Account,
-    /// Runs each sandbox's init.
-    pub init: Account,
-    /// Runs the gateway; none on a host without one.
-    pub gateway: Option<Account>,
-    /// Group whose members may connect.
-    pub group: u32,
-}
-
-/// A user that is not root.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    name: String,
-    uid: u32,
-    gid: u32,
-}
-
-impl Account {
-    /// An account that need not exist, for unit tests.
-    #[cfg(test)]
-    pub(crate) fn of(name: &str, uid: u32, gid: u32) -> Self {
-        Self { name: name.to_owned(), uid, gid }
-    }
-
-    /// Name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Uid, never 0 and never the overflow uid.
-    pub fn uid(&self) -> u32 {
-        self.uid
-    }
-
-    /// Primary gid, never 0.
-    pub fn gid(&self) -> u32 {
-        self.gid
-    }
-}
-
-/// Uid that the kernel shows for one it cannot map (user_namespaces(7)); never an account, never a peer.
-pub const OVERFLOW_UID: u32 = 65534;
 
 /// Why the configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -178,32 +137,13 @@ struct RawConfig {
     #[serde(default)]
     users: RawUsers,
     home: Option<PathBuf>,
+    cwd: Option<String>,
     #[serde(default = "default_free_space")]
     free_space_min: Bytes,
+    #[serde(default = "default_max_commands")]
+    max_commands: u32,
     #[serde(default)]
     profiles: BTreeMap<String, RawProfile>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawUsers {
-    command: String,
-    server: String,
-    init: String,
-    gateway: String,
-    group: String,
-}
-
-impl Default for RawUsers {
-    fn default() -> Self {
-        Self {
-            command: "execuser".into(),
-            server: "cordon-exec".into(),
-            init: "cordon-init".into(),
-            gateway: "cordon".into(),
-            group: "cordon".into(),
-        }
-    }
 }
 
 fn default_socket() -> PathBuf {
@@ -224,6 +164,10 @@ fn default_require() -> Require {
 
 fn default_free_space() -> Bytes {
     Bytes(1 << 30)
+}
+
+fn default_max_commands() -> u32 {
+    128
 }
 
 fn default_abi() -> u32 {
@@ -273,6 +217,15 @@ impl Config {
         Self::from_raw(parse(Path::new(""), "")?)
     }
 
+    /// No more commands at once than there is room for.
+    pub fn bound_commands(&mut self, room: usize) {
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        if self.max_commands > room {
+            crate::log!("max_commands: {room} at once on this host, not {}", self.max_commands);
+            self.max_commands = room;
+        }
+    }
+
     fn from_raw(raw: RawConfig) -> Result<Self, ConfigError> {
         for (key, path) in [("socket", &raw.socket), ("state_dir", &raw.state_dir), ("audit", &raw.audit)] {
             if !path.is_absolute() {
@@ -282,6 +235,10 @@ impl Config {
                 )));
             }
         }
+        if raw.max_commands == 0 {
+            let text = "max_commands: 0 would let nothing run; use 1 or more";
+            return Err(ConfigError::Value(text.to_owned()));
+        }
         let users = Users::from_raw(&raw.users)?;
         let home = raw.home.unwrap_or_else(|| default_home(users.command.name()));
         if home.parent() != Some(Path::new("/home")) {
@@ -290,6 +247,14 @@ impl Config {
                 home.display()
             )));
         }
+        if let Some(cwd) = &raw.cwd {
+            let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
+            if !Path::new(cwd).is_absolute() || !Path::new(cwd).components().all(plain) {
+                return Err(ConfigError::Value(format!("cwd: `{cwd}` is not an absolute path without `..`")));
+            }
+        }
+        // The workspace lies elsewhere on a host without namespaces, and is the default anyway.
+        let cwd = raw.cwd.filter(|cwd| Path::new(cwd) != home);
         let mut profiles = BTreeMap::new();
         for (name, profile) in raw.profiles {
             profiles.insert(name.clone(), Profile::from_raw(&name, profile, users.group)?);
@@ -306,88 +271,10 @@ impl Config {
             landlock_abi_min: raw.landlock_abi_min,
             users,
             home,
+            cwd,
             free_space_min: raw.free_space_min.0,
+            max_commands: raw.max_commands,
             profiles,
         })
     }
-}
-
-impl Users {
-    fn from_raw(raw: &RawUsers) -> Result<Self, ConfigError> {
-        let command = account("users.command", &raw.command)?;
-        let server = account("users.server", &raw.server)?;
-        let init = account("users.init", &raw.init)?;
-        let gateway = match User::from_name(&raw.gateway) {
-            Ok(Some(_)) => Some(account("users.gateway", &raw.gateway)?),
-            _ => None,
-        };
-        let group = Group::from_name(&raw.group).ok().flatten();
-        let missing =
-            || ConfigError::Value(format!("users.group: no group `{}`; make it with groupadd", raw.group));
-        let group = group.ok_or_else(missing)?.gid.as_raw();
-        let users = Self { command, server, init, gateway, group };
-        users.check_distinct()?;
-        Ok(users)
-    }
-
-    fn accounts(&self) -> impl Iterator<Item = &Account> {
-        [&self.command, &self.server, &self.init].into_iter().chain(&self.gateway)
-    }
-
-    /// No two share a uid or a primary group, and none is in a further group.
-    fn check_distinct(&self) -> Result<(), ConfigError> {
-        let accounts: Vec<_> = self.accounts().collect();
-        for (i, one) in accounts.iter().enumerate() {
-            if let Some(other) = accounts[..i].iter().find(|o| o.uid == one.uid || o.gid == one.gid) {
-                let text = format!("users `{}` and `{}` share a uid or a group", other.name, one.name);
-                return Err(ConfigError::Value(text));
-            }
-            let groups = supplementary_groups(one)?;
-            if !groups.is_empty() {
-                let text = format!("user `{}` is also in {}; take it out", one.name, groups.join(", "));
-                return Err(ConfigError::Value(text));
-            }
-        }
-        if self.command.gid == self.group {
-            return Err(ConfigError::Value("users.command is in the group that may connect".into()));
-        }
-        Ok(())
-    }
-
-    /// Accounts that could log in, each worth a warning.
-    pub fn with_login_shell(&self) -> Vec<&str> {
-        let can_log_in = |a: &&Account| {
-            let user = User::from_name(&a.name).ok().flatten();
-            user.is_some_and(|u| !u.shell.ends_with("nologin") && !u.shell.ends_with("false"))
-        };
-        self.accounts().filter(can_log_in).map(|a| a.name.as_str()).collect()
-    }
-}
-
-/// The user of that name, which must exist and be nobody special.
-fn account(key: &str, name: &str) -> Result<Account, ConfigError> {
-    let error = |problem: &str| ConfigError::Value(format!("{key}: `{name}` {problem}"));
-    if name.is_empty() {
-        return Err(error("is empty"));
-    }
-    let user = User::from_name(name).map_err(|e| error(&format!("cannot be looked up: {e}")))?;
-    let user = user.ok_or_else(|| error("does not exist; make it with useradd --system, or `cordon up`"))?;
-    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-    if uid == 0 || gid == 0 {
-        return Err(error("is root or in root's group"));
-    }
-    if uid == OVERFLOW_UID || uid == u32::MAX || gid == u32::MAX {
-        return Err(error("has a uid that stands for nobody"));
-    }
-    Ok(Account { name: name.to_owned(), uid, gid })
-}
-
-/// Names of the groups in which the account is listed beside its own.
-fn supplementary_groups(account: &Account) -> Result<Vec<String>, ConfigError> {
-    let error = |e| ConfigError::Value(format!("groups of `{}`: cannot be looked up: {e}", account.name));
-    let name = std::ffi::CString::new(account.name.as_str()).map_err(|e| error(e.to_string()))?;
-    let gid = nix::unistd::Gid::from_raw(account.gid);
-    let groups = nix::unistd::getgrouplist(&name, gid).map_err(|e| error(e.to_string()))?;
-    let others = groups.into_iter().filter(|g| *g != gid);
-    Ok(others.map(|g| Group::from_gid(g).ok().flatten().map_or(g.to_string(), |g| g.name)).collect())
 }

@@ -7,7 +7,7 @@ use cordon_executor::{
     host::Host,
     listen::listen,
     log,
-    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Workspaces, cgroup::Cgroups},
+    monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Reload, Workspaces, cgroup::Cgroups},
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
@@ -152,7 +152,8 @@ fn require_root() -> Result<(), Box<dyn Error>> {
 fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     require_root()?;
     follow_parent()?;
-    let config = Config::load(config)?;
+    let file = config;
+    let config = Config::load(file)?;
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
@@ -161,14 +162,19 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;
     let cgroups = Cgroups::establish(&config.state_dir);
-    let served = serve_in(&config, &cgroups, caps);
+    let served = serve_in(file, config, &cgroups, caps);
     cgroups.close();
     served
 }
 
 /// Serves within these cgroups, which stay the caller's to remove.
-fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<(), Box<dyn Error>> {
-    let host = Arc::new(Host::probe(config, cgroups));
+fn serve_in(
+    file: &Path,
+    mut config: Config,
+    cgroups: &Cgroups,
+    caps: ConnectionCaps,
+) -> Result<(), Box<dyn Error>> {
+    let host = Arc::new(Host::probe(&config, cgroups));
     host.check(config.require)?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
@@ -182,14 +188,17 @@ fn serve_in(config: &Config, cgroups: &Cgroups, caps: ConnectionCaps) -> Result<
     if !is_single_threaded() {
         return Err("the monitor has more than one thread".into());
     }
-    let (server, link) = server_half(config, &host, caps)?;
-    let plans = Plans::prepare(config, &host)?;
+    config.bound_commands(if host.one_at_a_time { 1 } else { caps.commands() });
+    let (server, link) = server_half(&config, &host, caps)?;
+    let plans = Plans::prepare(&config, &host)?;
     let (listener, _bound) = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
     let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
     let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
-    let parts = Parts { plans, audit, cgroups: cgroups.clone(), workspaces, listener, link, server, caps };
+    let reload = Reload::new(file.to_owned(), config.clone());
+    let cgroups = cgroups.clone();
+    let parts = Parts { plans, audit, reload, cgroups, workspaces, listener, link, server, caps };
     let mut monitor = Monitor::new(parts, &config.state_dir)?;
     if !speaks_to_test {
         monitor.await_server()?;

@@ -7,14 +7,14 @@ pub(crate) use services::mode_name;
 use crate::monitor::link::LimitField;
 use cordon_protocol::{Bytes, LimitInfo, Millis, NetworkMode, ProfileInfo, limits};
 use nix::unistd::{Group, User};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
 };
 
 /// A checked profile.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Profile {
     /// Name that requests use.
     pub name: String,
@@ -52,10 +52,12 @@ pub struct Profile {
     pub concurrency: u32,
     /// Commands of one peer that may wait.
     pub queue: u32,
+    /// How long one waits before it is refused, milliseconds.
+    pub queue_timeout: u64,
 }
 
 /// Default and most of a limit; bytes, milliseconds, percent or a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRange {
     /// Used when a request names none; none is no limit below the others.
     pub default: Option<u64>,
@@ -64,7 +66,7 @@ pub struct LimitRange {
 }
 
 /// One entry of `peers`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerRule {
     /// A user.
     User(u32),
@@ -103,6 +105,7 @@ pub struct RawProfile {
     peers: Option<Vec<String>>,
     concurrency: Option<u32>,
     queue: Option<u32>,
+    queue_timeout: Option<Millis>,
     #[serde(default)]
     limits: RawLimits,
 }
@@ -216,6 +219,9 @@ impl Profile {
         if raw.concurrency == Some(0) {
             return Err(error("concurrency", "0 would let nothing run; use 1 or more".to_owned()));
         }
+        if let Some(time) = raw.queue_timeout.filter(|time| time.0 > YEAR) {
+            return Err(error("queue_timeout", format!("{time} is above the most, {}", Millis(YEAR))));
+        }
         let network = raw.network.unwrap_or(NetworkMode::None);
         let services = services::checked(network, raw.services).map_err(|(key, p)| error(key, p))?;
         Ok(Self {
@@ -232,6 +238,7 @@ impl Profile {
             tmp: raw.limits.tmp.map_or(256 * MEBI, |b| b.0),
             concurrency: raw.concurrency.unwrap_or(32),
             queue: raw.queue.unwrap_or(256),
+            queue_timeout: raw.queue_timeout.map_or(60_000, |time| time.0),
             name: name.to_owned(),
             shell,
             env,
@@ -410,6 +417,7 @@ mod tests {
             ("network = 'services'", "network: `services` wants the ports"),
             ("services = [80]", "services: 80 is reached only with"),
             ("concurrency = 0", "concurrency: 0 would let nothing run"),
+            ("queue_timeout = '10000h'", "queue_timeout: 10000h is above the most, 8760h"),
             ("env = {'A=B' = '1'}", "env: `A=B`"),
         ] {
             let error = parse(text).unwrap_err();

@@ -7,62 +7,8 @@ use cordon_protocol::{
     FileIn,
     codec::{FrameError, decode_payload, encode_payload},
 };
-use serde::{Deserialize, Serialize};
 
-/// What is to be done, in which environment and directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SealedRequest {
-    /// A program, or an errand.
-    pub work: Work,
-    /// Entries beside the standard ones and the profile's.
-    pub env: Vec<(String, String)>,
-    /// Working directory; none is the workspace.
-    pub cwd: Option<String>,
-}
-
-/// A program, or an errand for which the command's own process needs none. The order of the variants is part of
-/// what the audit trail's fingerprint covers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Work {
-    /// Program and arguments; for a shell line already `[shell, "-c", line]`.
-    Program(Vec<String>),
-    /// Standard input to a file of the workspace, with these permission bits.
-    Write {
-        /// Relative to the workspace.
-        path: String,
-        /// Permission bits.
-        mode: u32,
-    },
-    /// A file of the workspace to standard output.
-    Read {
-        /// Relative to the workspace.
-        path: String,
-    },
-    /// Bytes and number of files of the workspace to standard output.
-    Measure,
-    /// Nothing but the files that came along.
-    Nothing,
-    /// The files that match these patterns to standard output, as frames of [`cordon_protocol::CollectedFile`].
-    Collect(Vec<String>),
-}
-
-impl SealedRequest {
-    /// The bytes for the memory file.
-    ///
-    /// # Errors
-    /// When it is larger than a memory file may be.
-    pub fn encode(&self) -> Result<Vec<u8>, FrameError> {
-        encode_payload(self)
-    }
-
-    /// The request in these bytes.
-    ///
-    /// # Errors
-    /// When they are not exactly one.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-        decode_payload(bytes)
-    }
-}
+pub use cordon_protocol::sealed::{SealedRequest, Work};
 
 /// The bytes of a memory file with these files.
 ///

@@ -4,6 +4,10 @@
 //! the line before. Changing, removing or reordering a line breaks the chain; cutting lines off the end is
 //! seen from the head, which the executor keeps elsewhere and tells the journal.
 
+mod text;
+
+pub use text::{About, FileText, TEXT_MAX, Text, TextProblem, compare, line_hash, read_text_line, text_line};
+
 use crate::{EndedBy, LimitName, ServiceUse};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -32,6 +36,9 @@ pub enum Entry {
         files: Option<String>,
         /// Named workspace of the peer.
         workspace: Option<String>,
+        /// SHA-256 of the line with its readable text, hexadecimal; none where there was none yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
         /// Most time by the clock, milliseconds.
         wall_ms: u64,
         /// Most memory, bytes.

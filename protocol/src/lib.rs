@@ -17,6 +17,8 @@ pub mod limits;
 pub mod report;
 pub mod request;
 pub mod response;
+#[cfg(feature = "audit")]
+pub mod sealed;
 pub mod supervision;
 pub mod units;
 

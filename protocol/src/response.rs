@@ -176,6 +176,8 @@ pub struct JobInfo {
     pub command: String,
     /// `queued`, `launching` or `running`.
     pub state: String,
+    /// While it is queued: 1 is the next one of this peer and profile.
+    pub position: Option<u32>,
     /// Time since the request, milliseconds.
     pub age_ms: u64,
 }

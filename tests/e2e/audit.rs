@@ -1,8 +1,16 @@
 //! The audit trail: what ran is in it before it runs, and nobody changes it unseen.
 
-use crate::harness::{Executor, build::programs, process};
-use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use crate::harness::{
+    Executor, PATIENCE,
+    build::programs,
+    client::line,
+    daemon::{ensure_users, open_directory, write_configuration},
+    eventually, host, process,
+};
+use cordon_protocol::{Action, FileIn, RunRequest};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, process::Command};
 
 fn trail(executor: &Executor) -> PathBuf {
     executor.directory().join("audit.jsonl")
@@ -11,6 +19,10 @@ fn trail(executor: &Executor) -> PathBuf {
 fn lines(executor: &Executor) -> Vec<Value> {
     let text = fs::read_to_string(trail(executor)).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn texts(executor: &Executor) -> PathBuf {
+    executor.directory().join("commands.jsonl")
 }
 
 fn verify(executor: &Executor) -> process::Ran {
@@ -73,4 +85,212 @@ fn what_cannot_be_recorded_does_not_run() {
     limit_file_size(&executor, "unlimited");
     assert_eq!(executor.report(&["-c", "echo ran"]).stdout.as_deref(), Some("ran\n"));
     assert_eq!(verify(&executor).status, 0);
+}
+
+#[test]
+fn the_text_of_each_command_stands_beside_the_trail() {
+    let executor = Executor::start("");
+    let file = FileIn { path: "in/a".into(), content: b"abc".to_vec(), mode: Some(0o600) };
+    let request = RunRequest {
+        action: Action::Argv(["cat", "in/a"].map(str::to_owned).into()),
+        env: vec![("NAME".into(), "va lue".into())],
+        cwd: Some("/home/execuser".into()),
+        workspace: Some("kept".into()),
+        files: vec![file],
+        collect: vec!["in/*".into()],
+        ..line("")
+    };
+    let mut connection = cordon_protocol::client::blocking::run(&executor.socket, "test", request).unwrap().0;
+    let job = loop {
+        match connection.next_event().unwrap() {
+            cordon_protocol::Event::Exited(report) => break report.id,
+            cordon_protocol::Event::File(file) => assert_eq!(file.content, b"abc"),
+            _ => {}
+        }
+    };
+    let text = fs::read_to_string(texts(&executor)).unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let request = lines(&executor).into_iter().find(|line| line["event"] == "launch").unwrap();
+    let expected = json!({
+        "job": job, "uid": 0, "request": request["request"],
+        "text": {
+            "work": {"program": ["cat", "in/a"]}, "env": [["NAME", "va lue"]], "cwd": "/home/execuser",
+            "workspace": "kept", "files": [{"path": "in/a", "size": 3, "mode": 0o600}], "collect": ["in/*"],
+        },
+    });
+    assert_eq!(found, expected);
+    let meta = fs::metadata(texts(&executor)).unwrap();
+    assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o640, 0, host::gid_of("cordon")));
+    let verified = verify(&executor);
+    assert!(verified.status == 0 && verified.text().contains("1 texts are of what ran"), "{verified:?}");
+    let shown = show(&executor, &[]);
+    let says = "cat in/a env 'NAME=va lue' cwd /home/execuser file in/a (3, 600) collect 'in/*'";
+    assert!(shown.contains(&format!("launch  {job} uid 0")) && shown.contains(says), "{shown}");
+}
+
+fn show(executor: &Executor, options: &[&str]) -> String {
+    let mut command = Command::new(&programs().cordon);
+    command.args(["audit", "show", "--file"]).arg(trail(executor)).args(options);
+    process::run(command, &[]).text()
+}
+
+#[test]
+fn a_text_that_was_changed_taken_out_or_added_is_found_by_its_command() {
+    let executor = Executor::start("");
+    let jobs: Vec<_> = (0..3).map(|n| executor.report(&["-c", &format!("echo {n}")]).id).collect();
+    let whole = fs::read_to_string(texts(&executor)).unwrap();
+    let without = whole.lines().enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| format!("{line}\n"));
+    let added = whole.lines().next().unwrap().replace(&jobs[0], "0123456789abcdef");
+    for (changed, says) in [
+        (whole.replacen("echo 1", "echo 9", 1), format!("command {}: its text was changed", jobs[1])),
+        (whole.replacen("\"uid\":0", "\"uid\":7", 1), format!("command {}: its text was changed", jobs[0])),
+        (without.collect(), format!("command {}: its text is missing", jobs[1])),
+        (String::new(), format!("command {}: its text is missing", jobs[2])),
+        (format!("{whole}{added}\n"), "command 0123456789abcdef: there is a text and no launch".to_owned()),
+        (format!("{whole}rubbish\n"), "line 4: not the text of a command".to_owned()),
+    ] {
+        fs::write(texts(&executor), changed).unwrap();
+        let verified = verify(&executor);
+        assert!(verified.status == 1 && verified.stderr.contains(&says), "{says}: {verified:?}");
+    }
+    fs::write(texts(&executor), &whole).unwrap();
+    assert_eq!(verify(&executor).status, 0);
+}
+
+#[test]
+fn a_text_that_is_too_long_is_cut_and_said_to_be() {
+    let executor = Executor::start("");
+    assert_eq!(executor.report(&["-c", &format!("true {}", "a".repeat(100_000))]).exit_code, Some(0));
+    let text = fs::read_to_string(texts(&executor)).unwrap();
+    assert!(text.len() < 80_000 && text.contains("\"cut\":true"), "{}", text.len());
+    let verified = verify(&executor);
+    assert!(
+        verified.status == 0 && verified.text().contains("0 texts are of what ran, and 1 were cut"),
+        "{verified:?}"
+    );
+}
+
+/// An executor that keeps its trail in a directory of its own.
+fn with_own_log(before: &[&str]) -> Executor {
+    ensure_users();
+    let directory = open_directory();
+    let file = write_configuration(directory.path(), "available", "");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("/audit.jsonl", "/log/audit.jsonl")).unwrap();
+    fs::create_dir(directory.path().join("log")).unwrap();
+    let mut command = process::tied(before.first().unwrap_or(&"env").as_ref());
+    command.args(before.iter().skip(1)).arg(&programs().executor).arg("--config").arg(file);
+    command.current_dir(directory.path());
+    Executor::wait_ready(command, directory)
+}
+
+/// Below this its log lies, as the executor itself sees it.
+fn log_of(executor: &Executor) -> PathBuf {
+    let at = executor.directory().join("log");
+    PathBuf::from(format!("/proc/{}/root{}", executor.pid(), at.display()))
+}
+
+fn verify_log(executor: &Executor) -> process::Ran {
+    let mut command = Command::new(&programs().cordon);
+    command.args(["audit", "verify", "--file"]).arg(log_of(executor).join("audit.jsonl"));
+    command.arg("--head").arg(executor.directory().join("state/audit.head"));
+    process::run(command, &[])
+}
+
+/// The next command is not run, for want of a trail.
+fn assert_refused(executor: &Executor) {
+    let report = executor.report(&["-c", "echo ran"]);
+    assert_eq!((report.step.as_deref(), report.stdout.as_deref()), (Some("audit"), Some("")), "{report:?}");
+}
+
+#[test]
+fn nothing_runs_while_the_directory_of_the_trail_is_gone() {
+    let executor = with_own_log(&[]);
+    executor.assert_works();
+    fs::remove_dir_all(log_of(&executor)).unwrap();
+    assert_refused(&executor);
+    // A new one is begun, and the chain goes on.
+    fs::create_dir(log_of(&executor)).unwrap();
+    executor.assert_works();
+    let verified = verify_log(&executor);
+    assert_eq!(verified.status, 0, "{verified:?}");
+    // The text alone.
+    let (texts, moved) = (log_of(&executor).join("commands.jsonl"), log_of(&executor).join("moved"));
+    fs::rename(&texts, &moved).unwrap();
+    fs::create_dir(&texts).unwrap();
+    assert_refused(&executor);
+    fs::remove_dir(&texts).unwrap();
+    fs::rename(&moved, &texts).unwrap();
+    executor.assert_works();
+    let verified = verify_log(&executor);
+    assert!(verified.status == 0 && verified.text().contains("2 texts are of what ran"), "{verified:?}");
+}
+
+#[test]
+fn nothing_runs_while_the_trail_is_on_a_read_only_file_system() {
+    let executor = with_own_log(&["unshare", "--mount", "--propagation", "private", "--"]);
+    executor.assert_works();
+    let inside = |arguments: &[&str]| {
+        let mut command = Command::new("nsenter");
+        command.arg("--target").arg(executor.pid().to_string()).arg("--mount").arg("--").args(arguments);
+        let ran = process::run(command, &[]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+    };
+    let at = executor.directory().join("log");
+    let at = at.to_string_lossy();
+    inside(&["mount", "-t", "tmpfs", "-o", "ro,mode=755", "none", &at]);
+    assert_refused(&executor);
+    inside(&["umount", &at]);
+    executor.assert_works();
+    assert_eq!(verify_log(&executor).status, 0);
+}
+
+#[test]
+fn nothing_runs_while_the_disk_is_full_and_no_half_of_a_launch_is_left() {
+    let script = "mount -t tmpfs -o size=64k,mode=755 none log && exec \"$@\"";
+    let executor =
+        with_own_log(&["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", script, "sh"]);
+    executor.assert_works();
+    let fill = log_of(&executor).join("fill");
+    // As many whole pages as there are; some commands still fit into what is begun.
+    let _ = fs::write(&fill, vec![0; 1 << 20]);
+    let report = |_| executor.report(&["-c", "echo ran"]);
+    let refused = (0..100).map(report).find(|report| report.step.is_some()).unwrap();
+    assert_eq!(
+        (refused.step.as_deref(), refused.stdout.as_deref()),
+        (Some("audit"), Some("")),
+        "{refused:?}"
+    );
+    assert_refused(&executor);
+    fs::remove_file(fill).unwrap();
+    executor.assert_works();
+    let verified = verify_log(&executor);
+    assert_eq!(verified.status, 0, "{verified:?}");
+}
+
+#[test]
+fn whoever_follows_the_trail_sees_each_command_also_after_a_rotation() {
+    let executor = Executor::start("");
+    let mut command = process::tied(&programs().cordon);
+    command.args(["audit", "show", "--follow", "--file"]).arg(trail(&executor));
+    let following = process::Process::start(command);
+    following.wait_for("started");
+    let run = |text: &str| {
+        executor.report(&["-c", text]);
+        following.wait_for(&format!("/bin/bash -c '{text}'"));
+        following.wait_for("ended");
+    };
+    run("echo first");
+    for path in [trail(&executor), texts(&executor)] {
+        fs::rename(&path, path.with_extension("jsonl.1")).unwrap();
+    }
+    run("echo second");
+    let rotated = fs::read_to_string(trail(&executor)).unwrap();
+    assert!(rotated.contains("\"launch\"") && !rotated.contains("\"started\""), "{rotated}");
+    run("echo third");
+    assert_eq!(verify(&executor).status, 0);
+    eventually("the texts are in the new file", PATIENCE, || {
+        fs::read_to_string(texts(&executor)).is_ok_and(|text| text.lines().count() == 2)
+    });
+    following.signal(Signal::SIGTERM);
 }

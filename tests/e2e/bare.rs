@@ -4,11 +4,11 @@
 use crate::harness::{
     Executor,
     build::programs,
-    client::{Events, line},
+    client::line,
     daemon::{ensure_users, open_directory, write_configuration},
     host, process,
 };
-use cordon_protocol::{CgroupMode, EndedBy, RefusalCode, client::ClientError};
+use cordon_protocol::{CgroupMode, EndedBy};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -83,22 +83,17 @@ fn what_is_cleaned_up_after_a_command_is_never_the_next_one() {
     let with_neither = WithNeither::start();
     let executor = &with_neither.0;
     let script = "touch ~/left; (setsid sleep 600 &); sleep 0.02; echo works";
-    // Others ask again as long as one runs, so that each is launched as soon as the one before has ended.
+    // Others wait in the queue, so that each is launched as soon as the one before has ended.
     let done = AtomicU32::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 while done.load(Ordering::Relaxed) < 40 {
-                    match executor.ask(line(script)) {
-                        Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::Busy => continue,
-                        Err(error) => panic!("{error}"),
-                        Ok(Events { report, .. }) => {
-                            assert_eq!(report.enforced.cgroup, CgroupMode::None);
-                            let seen = (report.ended_by, report.stdout.as_deref());
-                            assert_eq!(seen, (EndedBy::Exit, Some("works\n")), "{report:?}");
-                            done.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
+                    let report = executor.events(line(script)).report;
+                    assert_eq!(report.enforced.cgroup, CgroupMode::None);
+                    let seen = (report.ended_by, report.stdout.as_deref());
+                    assert_eq!(seen, (EndedBy::Exit, Some("works\n")), "{report:?}");
+                    done.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }

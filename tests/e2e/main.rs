@@ -26,6 +26,8 @@ mod lesser;
 mod limits;
 mod pressure;
 mod processes;
+mod queue;
+mod reload;
 mod report;
 mod services;
 mod starts;

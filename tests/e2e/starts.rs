@@ -2,13 +2,13 @@
 
 use crate::harness::{
     Executor, PATIENCE,
-    client::{argv, line},
+    client::{argv, collect, line},
     daemon,
     daemon::{in_scope, open_directory, write_configuration},
     eventually, host, marker,
     process::{self, sandboxed},
 };
-use cordon_protocol::{NamespaceName, client::blocking};
+use cordon_protocol::{Event, NamespaceName, client::blocking};
 use nix::sys::signal::Signal;
 use std::{os::unix::net::UnixStream, process::Command};
 
@@ -144,7 +144,7 @@ fn too_few_open_files_are_refused_by_name_and_few_are_enough_for_few() {
 }
 
 #[test]
-fn few_open_files_are_enough_for_few_commands_and_the_next_is_told_to_wait() {
+fn few_open_files_are_enough_for_few_commands_and_the_next_waits() {
     let profile = "[profiles.default]\nconcurrency = 100\nqueue = 100";
     let (command, directory) =
         started_with(profile, "resource.setrlimit(resource.RLIMIT_NOFILE, (320, 320))");
@@ -156,13 +156,13 @@ fn few_open_files_are_enough_for_few_commands_and_the_next_is_told_to_wait() {
     };
     let mut running: Vec<_> = (0..10).map(|_| run()).collect();
     eventually("all run", PATIENCE, || state("running") == 10);
-    let refusal = executor.refusal(argv(&["true"]));
-    assert!(refusal.starts_with("busy") && refusal.contains("10 commands"), "{refusal}");
-    assert_eq!(state("running"), 10);
+    let (mut next, _stdin) = blocking::run(&executor.socket, "test", argv(&["true"])).unwrap();
+    assert_eq!(next.next_event().unwrap(), Event::Queued { position: 1 });
+    assert_eq!((state("running"), state("queued")), (10, 1));
     // One that goes makes room.
     let (connection, _stdin) = running.pop().unwrap();
     connection.close();
-    eventually("there is room again", PATIENCE, || executor.run(&["--", "true"]).status == 0);
+    assert_eq!(collect(next).unwrap().report.exit_code, Some(0));
 }
 
 #[test]

@@ -387,3 +387,65 @@ fn without_root_it_says_so() {
     assert!(ran.status != 0 && ran.stderr.contains("root"), "{ran:?}");
     assert!(!std::path::Path::new("/tmp/not-made").exists());
 }
+
+/// A user that a test has made, and its group.
+struct Made(&'static str);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for tool in ["userdel", "groupdel"] {
+            let _ = std::process::Command::new(tool).arg(self.0).output();
+        }
+    }
+}
+
+#[test]
+fn the_environment_says_for_whom_and_where_commands_run() {
+    const USER: &str = "cordon-e2e-bot";
+    let directory = open_directory();
+    let (port, other) = (free_port(), free_port());
+    let _made = Made(USER);
+    let client = Client { socket: directory.path().join("executor.sock") };
+    let command = |arguments: &[&str]| {
+        let mut command = process::tied(&programs().cordon);
+        command.arg("up").arg("--dir").arg(directory.path()).args(arguments);
+        command.env("EXEC_USER", USER).env("EXEC_HOME", "/home/work").env("EXEC_CWD", "/tmp");
+        command.env("PORT", port.to_string());
+        command
+    };
+    let mut process = Process::start(command(&[]));
+    process.wait_for("Serving");
+    assert!(process.log().contains(&format!("made user {USER}")), "{}", process.log());
+    let ran = client.run(&["-c", "id -un; echo $HOME $USER; pwd; cd; pwd; env | grep -c ^EXEC_"]);
+    assert_eq!(ran.text(), format!("{USER}\n/home/work {USER}\n/tmp\n/home/work\n0\n"), "{ran:?}");
+    assert_eq!(client.run(&["--cwd", "/usr", "--", "pwd"]).text(), "/usr\n");
+    assert_eq!(client.report(&["--", "true"]).enforced.uid, host::uid_of(USER));
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the gateway is at PORT");
+    process.signal(Signal::SIGTERM);
+    assert!(process.wait(Duration::from_secs(30)).success());
+    // Options win over variables.
+    let mut process = Process::start(command(&["--port", &other.to_string()]));
+    process.wait_for("Serving");
+    assert!(TcpStream::connect(("127.0.0.1", other)).is_ok());
+    process.signal(Signal::SIGTERM);
+    assert!(process.wait(Duration::from_secs(30)).success());
+}
+
+#[test]
+fn variables_that_cannot_be_are_refused_before_anything_is_made() {
+    for (name, value) in [
+        ("EXEC_USER", ""),
+        ("EXEC_USER", "root"),
+        ("EXEC_HOME", "/root"),
+        ("EXEC_CWD", "tmp"),
+        ("PORT", "many"),
+    ] {
+        let parent = open_directory();
+        let directory = parent.path().join("dir");
+        let mut command = process::tied(&programs().cordon);
+        command.args(["up", "--once", "--dir"]).arg(&directory).env(name, value);
+        let ran = process::run(command, &[]);
+        assert!(ran.status != 0 && ran.stderr.contains(name), "{name}={value}: {ran:?}");
+        assert!(!directory.exists(), "{name}={value}");
+    }
+}

@@ -34,7 +34,11 @@ fn listing(jobs: &[JobInfo]) -> String {
     let mut rows = vec![["ID", "PROFILE", "STATE", "SECONDS", "COMMAND"].map(str::to_owned)];
     for job in jobs {
         let seconds = format!("{}.{}", job.age_ms / 1000, job.age_ms % 1000 / 100);
-        let texts = [&job.id, &job.profile, &job.state, &seconds, &job.command];
+        let state = match job.position {
+            Some(position) => format!("{} ({position})", job.state),
+            None => job.state.clone(),
+        };
+        let texts = [&job.id, &job.profile, &state, &seconds, &job.command];
         rows.push(texts.map(|text| output::visible(text)));
     }
     output::table(&rows)
@@ -51,6 +55,7 @@ mod tests {
             profile: "default".into(),
             command: "printf \x1b[2J".into(),
             state: "running".into(),
+            position: None,
             age_ms: 12_345,
         };
         let expected =

@@ -9,6 +9,7 @@ fn job() -> JobInfo {
         profile: "default".into(),
         command: "sleep 9".into(),
         state: "running".into(),
+        position: None,
         age_ms: 1500,
     }
 }

@@ -187,3 +187,37 @@ fn a_full_disk_under_our_output_is_our_failure() {
     assert!(stderr(&output).starts_with("cordon: writing standard output failed: "), "{}", stderr(&output));
     fake.finish();
 }
+
+/// `cordon run` of a command that had to wait, with this standard error.
+fn waited(stderr: Stdio) -> Option<i32> {
+    let fake = Fake::start(|mut peer| {
+        for position in [2, 1] {
+            peer.send(&Event::Queued { position });
+        }
+        peer.send(&Event::Started { id: "1".into() });
+        peer.send(&Event::Stderr(b"its own".to_vec()));
+        peer.send(&exit(0));
+    });
+    let mut child = fake.cordon(&["run", "-n", "--", "x"]).stderr(stderr).spawn().unwrap();
+    fake.finish();
+    status(&mut child)
+}
+
+#[test]
+fn a_person_is_told_that_a_command_waits_and_a_program_is_not() {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    assert_eq!(waited(terminal.slave.into()), Some(0));
+    let mut seen = [0; 256];
+    let mut text = String::new();
+    let mut master = File::from(terminal.master);
+    while !text.contains("its own") {
+        let read = master.read(&mut seen).unwrap();
+        text.push_str(std::str::from_utf8(&seen[..read]).unwrap());
+    }
+    assert_eq!(text.replace('\r', ""), "waiting: position 2\nwaiting: position 1\nits own");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    assert_eq!(waited(writer.into()), Some(0));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "its own");
+}

@@ -23,8 +23,9 @@ pub fn document() -> Result<String, ConfigError> {
     let mut document = Document::new(&[
         "Configuration of cordon-executor: /etc/cordon/executor.toml, or where --config says.",
         "Every key is here, commented out, with its default: uncomment what you change. The file and each directory \
-         above it must be root's and not writable by others. It is read at start; an unknown key is an error. \
-         `cordon config check FILE` tells whether it would be taken. Sizes are text in bytes, or in K, M or G (of \
+         above it must be root's and not writable by others. It is read at start, and profiles, max_commands, \
+         free_space_min and cwd again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
+         config check FILE` tells whether the file would be taken. Sizes are text in bytes, or in K, M or G (of \
          1024); times are text in ms, s, m or h.",
         "This is what `cordon-executor --default-config` prints.",
     ]);
@@ -72,10 +73,23 @@ fn top(document: &mut Document, raw: &RawConfig) {
         path(&default_home(&raw.users.command)),
     );
     document.key(
+        "Where programs start that name no directory: the workspace, /tmp, or a path of their profile. An absolute path. \
+         The default is `home`.",
+        "cwd",
+        path(&default_home(&raw.users.command)),
+    );
+    document.key(
         "What commands in named workspaces must leave free on the disk that holds state_dir: with less no such \
          command starts, and those that run are ended (`disk_limit`). A size.",
         "free_space_min",
         text(raw.free_space_min),
+    );
+    document.key(
+        "Commands of all peers at once, 1 or more; fewer where the executor may not have files open for so many, and \
+         one on a host that cannot keep two apart. Further ones wait: a free place goes to the peer that has fewest \
+         running, then to whoever came first.",
+        "max_commands",
+        raw.max_commands,
     );
 }
 
@@ -167,6 +181,11 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         "Commands of one peer that may wait, 0 or more; further ones are refused as busy.",
         "queue",
         default.queue,
+    );
+    document.key(
+        "How long a command waits before it is refused as busy. A time.",
+        "queue_timeout",
+        text(Millis(default.queue_timeout)),
     );
 }
 

@@ -2,22 +2,20 @@
 //!
 //! The server half can neither write here nor change what is written: it names a connection, the monitor
 //! records the peer that the kernel named and the hash of the bytes that the command's process will read.
+//!
+//! Beside it, in `commands.jsonl`, stands the text of what was asked for, as the server half says it. The monitor adds
+//! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
+//! take O_APPEND away again (fcntl(2), F_SETFL).
 
+use super::appended::{Appended, open_root_file};
 use crate::sandbox::steps::{About, Fault};
-use cordon_protocol::audit::{Entry, Head, append, hexadecimal, read_line};
-use nix::{
-    errno::Errno,
-    fcntl::{Flock, FlockArg, OFlag},
-    unistd::{Gid, Uid, fchown},
-};
+use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
+use nix::{errno::Errno, fcntl::OFlag};
 use sha2::{Digest, Sha256};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::{
-        fd::OwnedFd,
-        unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
-    },
+    os::{fd::OwnedFd, unix::fs::FileExt},
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -25,14 +23,15 @@ use std::{
 /// The open trail.
 #[derive(Debug)]
 pub struct Audit {
-    /// Locked: two executors on one trail would break its chain.
-    file: Flock<File>,
+    trail: Appended,
+    texts: Appended,
     kept: File,
-    length: u64,
     head: Head,
     told: u64,
 }
 
+/// Name of the file with the texts, beside the trail.
+const TEXTS: &str = "commands.jsonl";
 /// Lines between two that tell the journal where the chain stands.
 const ANCHOR_INTERVAL: u64 = 100;
 /// Bytes at the end of the trail in which its last line must be.
@@ -45,14 +44,12 @@ impl Audit {
     /// # Errors
     /// A file that cannot be written, is not root's alone, or does not end with a whole line.
     pub fn open(path: &Path, kept: &Path, group: u32) -> Result<Self, Fault> {
-        let file = open_root_file(path, Some(group), 0o640)?;
-        let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-        let taken = |errno| Fault::new(errno, format!("{}: another executor writes to it", path.display()));
-        let file = locked.map_err(|(_, errno)| taken(errno))?;
-        let kept = open_root_file(kept, None, 0o600)?;
-        let mut audit = Self { length: file.metadata()?.len(), file, kept, head: Head::default(), told: 0 };
+        let trail = Appended::open(path, group)?;
+        let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
+        let kept = open_root_file(kept, None, 0o600, OFlag::empty())?;
+        let mut audit = Self { trail, texts, kept, head: Head::default(), told: 0 };
         let ended = audit.kept_head()?;
-        audit.head = if audit.length == 0 {
+        audit.head = if audit.trail.length() == 0 {
             // Rotated away, or the first of all: the chain goes on.
             ended
         } else {
@@ -83,13 +80,11 @@ impl Audit {
     }
 
     /// The head after the last line that is there.
-    fn last(&mut self) -> Result<Head, Fault> {
-        if self.length == 0 {
-            return Ok(Head::default());
-        }
-        self.file.seek(SeekFrom::Start(self.length.saturating_sub(TAIL)))?;
+    fn last(&self) -> Result<Head, Fault> {
+        let mut file = self.trail.file();
+        file.seek(SeekFrom::Start(self.trail.length().saturating_sub(TAIL)))?;
         let mut tail = Vec::new();
-        self.file.read_to_end(&mut tail)?;
+        file.read_to_end(&mut tail)?;
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
         let whole = text.strip_suffix('\n').ok_or_else(|| broken("the last line is cut off".to_owned()))?;
@@ -106,19 +101,47 @@ impl Audit {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let time = u64::try_from(time).unwrap_or(u64::MAX);
         let (text, head) = append(&self.head, time, entry).map_err(io::Error::from)?;
-        if let Err(error) = self.file.write_all_at(text.as_bytes(), self.length) {
-            let _ = self.file.set_len(self.length);
-            return Err(error).about("audit trail");
-        }
-        self.length += text.len() as u64;
-        self.head = head;
+        self.trail.settle()?;
+        let before = self.trail.length();
+        self.trail.append(text.as_bytes())?;
         // Fixed width: a shorter head never leaves the end of a longer one.
-        let kept = format!("{:020} {}\n", self.head.seq, self.head.hash);
-        self.kept.write_all_at(kept.as_bytes(), 0).about("head of the audit trail")?;
+        let kept = format!("{:020} {}\n", head.seq, head.hash);
+        if let Err(error) = self.kept.write_all_at(kept.as_bytes(), 0) {
+            self.trail.cut(before);
+            return Err(error).about("head of the audit trail");
+        }
+        self.head = head;
         if self.head.seq >= self.told + ANCHOR_INTERVAL {
             self.tell();
         }
         Ok(())
+    }
+
+    /// Writes a launch, which is given the hash of its text, and before it the text: one of them alone is taken back.
+    ///
+    /// # Errors
+    /// As [`Self::record`]; `EBADMSG` for a text of more than one line.
+    pub fn record_launch(
+        &mut self,
+        about: &text::About,
+        sealed: &OwnedFd,
+        launch: impl FnOnce(String) -> Entry,
+    ) -> Result<(), Fault> {
+        let broken = |problem: &str| Fault::new(Errno::EBADMSG, format!("text of the command: {problem}"));
+        let text = content(sealed).about("text of the command")?;
+        let text = String::from_utf8(text).map_err(|_| broken("not UTF-8"))?;
+        if text.contains('\n') {
+            return Err(broken("more than one line"));
+        }
+        let line = text::text_line(about, &text).map_err(io::Error::from)?;
+        self.texts.settle()?;
+        let before = self.texts.length();
+        self.texts.append(line.as_bytes())?;
+        let recorded = self.record(launch(text::line_hash(&line)));
+        if recorded.is_err() {
+            self.texts.cut(before);
+        }
+        recorded
     }
 
     /// Tells the journal where the chain stands.
@@ -128,22 +151,12 @@ impl Audit {
     }
 }
 
-/// A file that only root may write, made when it is missing.
-fn open_root_file(path: &Path, group: Option<u32>, mode: u32) -> Result<File, Fault> {
-    if let Some(parent) = path.parent() {
-        fs::DirBuilder::new().recursive(true).create(parent).about(parent.display())?;
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).mode(mode).custom_flags(OFlag::O_NOFOLLOW.bits());
-    let file = options.open(path).about(path.display())?;
-    let meta = file.metadata().about(path.display())?;
-    if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-        let text = format!("{} is not a file of root's alone; chown root, chmod go-w", path.display());
-        return Err(Fault::new(Errno::EPERM, text));
-    }
-    fchown(&file, Some(Uid::from_raw(0)), group.map(Gid::from_raw)).about(path.display())?;
-    file.set_permissions(fs::Permissions::from_mode(mode)).about(path.display())?;
-    Ok(file)
+/// The content of a sealed file, whose length has been checked.
+fn content(sealed: &OwnedFd) -> io::Result<Vec<u8>> {
+    let file = File::from(sealed.try_clone()?);
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 /// SHA-256 of a sealed request, hexadecimal. Its bytes are not looked at otherwise.
@@ -167,6 +180,8 @@ pub(super) fn fingerprint(request: &OwnedFd) -> Result<String, Fault> {
 mod tests {
     use super::*;
     use cordon_protocol::audit::Walk;
+    use nix::unistd::Uid;
+    use std::fs;
 
     fn walk(path: &Path) -> Walk {
         let mut walk = Walk::default();

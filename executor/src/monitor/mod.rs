@@ -5,6 +5,7 @@
 
 mod accept;
 mod allowed;
+mod appended;
 mod audit;
 pub mod cgroup;
 mod collect;
@@ -19,12 +20,14 @@ mod outbox;
 mod peers;
 mod plans;
 mod policy;
+mod reload;
 mod requests;
 mod resources;
 mod sample;
 mod schedule;
 mod services;
 mod stock;
+mod supervisor;
 mod verdict;
 mod workspaces;
 
@@ -55,7 +58,9 @@ use nix::{
 use outbox::Outbox;
 use peers::Connections;
 pub use plans::Plans;
+pub use reload::Reload;
 use resources::Resources;
+use schedule::round_up;
 use services::Relayed;
 use std::{
     collections::BTreeMap,
@@ -102,6 +107,8 @@ pub struct Parts {
     pub plans: Plans,
     /// The audit trail.
     pub audit: Audit,
+    /// The configuration that runs, and its file.
+    pub reload: Reload,
     /// The subtree for the leaves.
     pub cgroups: Cgroups,
     /// The named workspaces.
@@ -121,6 +128,7 @@ pub struct Parts {
 pub struct Monitor {
     plans: Plans,
     audit: Audit,
+    reload: Reload,
     resources: Resources,
     door: Option<Door>,
     link: OwnedFd,
@@ -158,7 +166,7 @@ impl Monitor {
     /// # Errors
     /// A call that failed.
     pub fn new(parts: Parts, state_dir: &Path) -> Result<Self, MonitorError> {
-        let Parts { plans, audit, cgroups, workspaces, listener, link, server, caps } = parts;
+        let Parts { plans, audit, reload, cgroups, workspaces, listener, link, server, caps } = parts;
         let system = |what: &'static str| move |e: io::Error| MonitorError::System(what, e);
         let errno = |what: &'static str| move |e: Errno| MonitorError::System(what, e.into());
         let (alive, held) = pipe2(OFlag::O_CLOEXEC).map_err(errno("pipe"))?;
@@ -174,6 +182,7 @@ impl Monitor {
         Ok(Self {
             plans,
             audit,
+            reload,
             resources: Resources {
                 cgroups,
                 networks: Networks::new().map_err(system("network namespace"))?,
@@ -242,6 +251,7 @@ impl Monitor {
                 return Err(MonitorError::ServerBroken);
             }
             self.plans.keep_fresh(Instant::now());
+            self.go_on_reloading();
             self.accept();
             self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
@@ -261,6 +271,7 @@ impl Monitor {
         let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
+        let deadlines = deadlines.chain(self.reload.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {
@@ -276,7 +287,7 @@ impl Monitor {
         ];
         let own = [door.and_then(Door::watched), self.server.as_ref().map(AsFd::as_fd), self.plans.watched()];
         let watched = own.into_iter().flatten().chain(self.jobs.values().flat_map(Job::watched));
-        let watched = watched.chain(self.resources.workspaces.watched());
+        let watched = watched.chain(self.resources.workspaces.watched()).chain(self.reload.watched());
         fds.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         match poll(&mut fds, timeout) {
             // Not when the time was up for something else.
@@ -316,7 +327,7 @@ impl Monitor {
                 continue;
             }
             if number == Signal::SIGHUP as i32 {
-                crate::log!("SIGHUP: the configuration is read at start only; restart to change it");
+                self.reload();
                 continue;
             }
             if self.stopping.is_none() {
@@ -334,7 +345,7 @@ impl Monitor {
         if !self.adopts {
             return;
         }
-        let adopted = |pid: &Pid| !self.jobs.values().any(|job| job.owns(*pid));
+        let adopted = |pid: &Pid| !self.jobs.values().any(|job| job.owns(*pid)) && !self.reload.owns(*pid);
         // Commands can leave more of them all the time; those that are over are still there in the next round.
         for pid in (0..ADOPTED).map_while(|_| ended_child().filter(adopted)) {
             reap(pid);
@@ -392,10 +403,4 @@ impl Monitor {
         self.note(Entry::Stopped);
         self.audit.tell();
     }
-}
-
-/// At least this long, in poll's milliseconds.
-fn round_up(duration: Duration) -> PollTimeout {
-    let millis = duration.as_micros().div_ceil(1000);
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }

@@ -87,6 +87,11 @@ pub struct ConnectionCaps {
 }
 
 impl ConnectionCaps {
+    /// How many commands there is room for.
+    pub fn commands(&self) -> usize {
+        self.commands
+    }
+
     /// Open files with which nothing but the protocol's own caps holds; `services` is how many a profile has at
     /// most.
     pub fn files_wanted(services: usize) -> u64 {
@@ -135,7 +140,7 @@ impl Connections {
 
     /// How many commands there is room for.
     pub(super) fn commands(&self) -> usize {
-        self.caps.commands
+        self.caps.commands()
     }
 
     /// Gives a connection its number.

@@ -5,8 +5,9 @@
 
 use super::{MonitorError, STORAGE};
 use crate::{
-    config::{Config, Require},
+    config::{Config, Policy, Require, Users},
     host::Host,
+    profile::Profile,
     sandbox::{
         Plan, init,
         root::Template,
@@ -21,6 +22,7 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
 };
+use seccompiler::BpfProgram;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -34,10 +36,45 @@ use std::{
 #[derive(Debug)]
 pub struct Plans {
     by_name: BTreeMap<String, Arc<Plan>>,
+    common: Common,
+    /// Had been in force; a launch may still need their roots.
+    retired: Vec<Arc<Plan>>,
+    max_commands: usize,
     roots: PathBuf,
     generation: u64,
     watch: Option<Inotify>,
     pending: Pending,
+}
+
+/// What the plans of all profiles share.
+#[derive(Debug)]
+struct Common {
+    users: Users,
+    home: PathBuf,
+    host: Arc<Host>,
+    landlock_floor: u32,
+    filter: Arc<BpfProgram>,
+    init_filter: Arc<BpfProgram>,
+}
+
+impl Common {
+    /// The plan of a profile, without a root.
+    fn plan(&self, profile: &Profile) -> Plan {
+        Plan {
+            profile: profile.clone(),
+            users: self.users.clone(),
+            home: self.home.clone(),
+            host: Arc::clone(&self.host),
+            landlock_floor: self.landlock_floor,
+            template: None,
+            filter: Arc::clone(&self.filter),
+            init_filter: Arc::clone(&self.init_filter),
+        }
+    }
+
+    fn plans(&self, profiles: &BTreeMap<String, Profile>) -> BTreeMap<String, Plan> {
+        profiles.iter().map(|(name, profile)| (name.clone(), self.plan(profile))).collect()
+    }
 }
 
 /// Quiet time after a change before the roots are made anew: a package installation changes many files.
@@ -77,28 +114,52 @@ impl Plans {
         let swept = Storage::sweep(&config.state_dir.join(STORAGE), &config.users.command, alone);
         swept.map_err(failed("the directory of commands' files"))?;
         let strict = config.require == Require::Strict;
-        let plan = |profile: &crate::profile::Profile| Plan {
-            profile: profile.clone(),
+        let common = Common {
             users: config.users.clone(),
             home: config.home.clone(),
             host: Arc::clone(host),
             landlock_floor: if strict { config.landlock_abi_min } else { 0 },
-            template: None,
-            filter: Arc::clone(&filter),
-            init_filter: Arc::clone(&init_filter),
+            filter,
+            init_filter,
         };
-        let by_name = config.profiles.iter().map(|(name, profile)| (name.clone(), Arc::new(plan(profile))));
-        let by_name: BTreeMap<_, _> = by_name.collect();
-        let mut plans = Self { by_name, roots, generation: 0, watch: None, pending: Pending::default() };
-        if host.namespaces {
-            plans.make_roots().map_err(failed("the roots of the profiles"))?;
-        }
+        let wanted = common.plans(&config.profiles);
+        let mut plans = Self {
+            by_name: BTreeMap::new(),
+            common,
+            retired: Vec::new(),
+            max_commands: count(config.max_commands),
+            roots,
+            generation: 0,
+            watch: None,
+            pending: Pending::default(),
+        };
+        plans.replace(wanted).map_err(failed("the roots of the profiles"))?;
         Ok(plans)
+    }
+
+    /// Takes over other profiles: all of them, or none where one's root cannot be made.
+    ///
+    /// # Errors
+    /// What could not be made.
+    pub(super) fn adopt(&mut self, policy: &Policy) -> Result<(), Fault> {
+        self.replace(self.common.plans(&policy.profiles))?;
+        self.max_commands = count(policy.max_commands);
+        Ok(())
+    }
+
+    /// Whether this host cannot keep two commands apart.
+    pub(super) fn one_at_a_time(&self) -> bool {
+        self.common.host.one_at_a_time
     }
 
     /// All plans, in the order of their names.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Plan>> {
         self.by_name.values()
+    }
+
+    /// Commands of all peers at once.
+    pub fn max_commands(&self) -> usize {
+        self.max_commands
     }
 
     /// The plan of a profile.
@@ -119,47 +180,63 @@ impl Plans {
     /// Takes in changes of /etc and, once they have settled, makes the roots anew. Where that fails the old
     /// ones stay.
     pub fn keep_fresh(&mut self, now: Instant) {
+        self.drop_retired();
         if self.watch.as_ref().is_some_and(|watch| watch.read_events().is_ok()) {
             self.pending.add(now);
         }
         if !self.pending.take(now) {
             return;
         }
-        if let Err(fault) = self.make_roots() {
+        let same = self.by_name.iter().map(|(name, plan)| (name.clone(), Plan::clone(plan))).collect();
+        if let Err(fault) = self.replace(same) {
             crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
         }
     }
 
-    /// Makes a root for every profile, and watches what was copied; only then are the old ones dropped.
-    fn make_roots(&mut self) -> Result<(), Fault> {
+    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied.
+    fn replace(&mut self, wanted: BTreeMap<String, Plan>) -> Result<(), Fault> {
+        let fresh = if self.common.host.namespaces { self.with_roots(wanted)? } else { wanted };
+        let fresh = fresh.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
+        self.retired.extend(std::mem::replace(&mut self.by_name, fresh).into_values());
+        Ok(())
+    }
+
+    /// Drops the roots that no sandbox is of: the mount point of one that is being launched must stay, as the
+    /// kernel takes the mount away from every namespace together with it.
+    fn drop_retired(&mut self) {
+        for plan in self.retired.extract_if(.., |plan| Arc::strong_count(plan) == 1) {
+            plan.template.iter().for_each(|template| drop_root(&template.at));
+        }
+    }
+
+    fn with_roots(&mut self, mut wanted: BTreeMap<String, Plan>) -> Result<BTreeMap<String, Plan>, Fault> {
         self.generation += 1;
         // Before the copy: what changes while it is made is seen.
-        let hidden = self.by_name.values().map(|plan| plan.profile.hide.as_slice());
+        let hidden = wanted.values().map(|plan| plan.profile.hide.as_slice());
         let watch = watch_copied(&hidden.collect::<Vec<_>>());
-        let mut fresh = BTreeMap::new();
-        for (name, plan) in &self.by_name {
+        let mut made: Vec<PathBuf> = Vec::new();
+        for (name, plan) in &mut wanted {
             let at = self.roots.join(format!("{name}.{}", self.generation));
-            match Template::build(&plan.home, &plan.profile, at.clone()) {
-                Ok(template) => {
-                    let plan = Plan { template: Some(template), ..Plan::clone(plan) };
-                    fresh.insert(name.clone(), Arc::new(plan));
-                }
+            made.push(at.clone());
+            match Template::build(&plan.home, &plan.profile, at) {
+                Ok(template) => plan.template = Some(template),
                 Err(fault) => {
-                    drop_root(&at);
-                    fresh.values().filter_map(|plan| plan.template.as_ref()).for_each(|t| drop_root(&t.at));
+                    made.iter().for_each(drop_root);
                     return Err(fault);
                 }
             }
         }
-        let old = std::mem::replace(&mut self.by_name, fresh);
-        old.values().filter_map(|plan| plan.template.as_ref()).for_each(|template| drop_root(&template.at));
         self.watch = watch
             .map_err(|fault| {
                 crate::log!("changes of /etc are not seen: {}: {}", fault.detail, fault.errno.desc());
             })
             .ok();
-        Ok(())
+        Ok(wanted)
     }
+}
+
+fn count(commands: u32) -> usize {
+    usize::try_from(commands).unwrap_or(usize::MAX)
 }
 
 /// Changes that are not in the roots yet.
@@ -235,6 +312,46 @@ fn watch_copied(hidden: &[&[PathBuf]]) -> Result<Inotify, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::fixture;
+
+    #[test]
+    fn a_root_stays_as_long_as_a_sandbox_is_of_it() {
+        let config = fixture::config();
+        let host = Host {
+            namespaces: true,
+            landlock_abi: 0,
+            cgroup: CgroupMode::None,
+            one_at_a_time: false,
+            layers: Vec::new(),
+        };
+        let common = Common {
+            users: config.users.clone(),
+            home: config.home.clone(),
+            host: Arc::new(host),
+            landlock_floor: 0,
+            filter: Arc::default(),
+            init_filter: Arc::default(),
+        };
+        let at = std::env::temp_dir().join(format!("cordon-root-{}", std::process::id()));
+        fs::create_dir_all(&at).unwrap();
+        let template = Some(Template { at: at.clone(), exposed: Vec::new() });
+        let launching = Arc::new(Plan { template, ..common.plan(&config.profiles["small"]) });
+        let mut plans = Plans {
+            by_name: BTreeMap::new(),
+            common,
+            retired: vec![Arc::clone(&launching)],
+            max_commands: 1,
+            roots: PathBuf::new(),
+            generation: 0,
+            watch: None,
+            pending: Pending::default(),
+        };
+        plans.keep_fresh(Instant::now());
+        assert!(at.exists() && plans.retired.len() == 1);
+        drop(launching);
+        plans.keep_fresh(Instant::now());
+        assert!(!at.exists() && plans.retired.is_empty());
+    }
 
     #[test]
     fn changes_are_taken_over_when_they_have_settled_and_when_they_never_do() {

@@ -6,7 +6,7 @@ use super::{
     plans::Plans,
 };
 use crate::{profile::Profile, sandbox::Plan, sys::memfd};
-use cordon_protocol::limits;
+use cordon_protocol::{audit::TEXT_MAX, limits};
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
@@ -75,14 +75,18 @@ pub(super) fn resolve(profile: &Profile, asked: &AskedLimits) -> Result<Limits, 
     })
 }
 
-/// The descriptors of a launch: sealed memory files of allowed size, so that what is forwarded unread can neither
-/// change nor be anything else. The request, and the files where there are to be some.
+/// Sizes of the descriptors of a launch: the request, its text and, where there are to be some, the files.
+pub(super) fn launch_sizes(files: bool) -> &'static [u64] {
+    const SIZES: [u64; 3] = [limits::SEALED_REQUEST_MAX, TEXT_MAX as u64, limits::SEALED_FILES_MAX];
+    &SIZES[..2 + usize::from(files)]
+}
+
+/// Descriptors that are sealed memory files of at most these sizes, so that what is forwarded unread can neither
+/// change nor be anything else.
 ///
 /// # Errors
 /// What there is, when there are fewer, or more, or one is another kind of file.
-pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, files: bool) -> Result<Vec<OwnedFd>, Vec<OwnedFd>> {
-    let most = [limits::SEALED_REQUEST_MAX, limits::SEALED_FILES_MAX];
-    let most = &most[..=usize::from(files)];
+pub(super) fn check_sealed(descriptors: Vec<OwnedFd>, most: &[u64]) -> Result<Vec<OwnedFd>, Vec<OwnedFd>> {
     let fits =
         |(fd, most): (&OwnedFd, &u64)| memfd::sealed_length(fd.as_fd()).is_some_and(|found| found <= *most);
     if descriptors.len() == most.len() && descriptors.iter().zip(most).all(fits) {
@@ -116,23 +120,26 @@ mod tests {
     #[test]
     fn only_sealed_memory_files_are_forwarded_and_only_as_many_as_were_announced() {
         let sealed = || memfd::sealed(b"x").unwrap();
-        assert_eq!(check_sealed(vec![sealed()], false).unwrap().len(), 1);
-        assert_eq!(check_sealed(vec![sealed(), sealed()], true).unwrap().len(), 2);
+        let check = |descriptors, files| check_sealed(descriptors, launch_sizes(files));
+        assert_eq!(check(vec![sealed(), sealed()], false).unwrap().len(), 2);
+        assert_eq!(check(vec![sealed(), sealed(), sealed()], true).unwrap().len(), 3);
         let file = || OwnedFd::from(File::open("/etc/passwd").unwrap());
         for (descriptors, files) in [
             (vec![], false),
-            (vec![sealed(), sealed()], false),
-            (vec![sealed()], true),
-            (vec![file()], false),
-            (vec![sealed(), file()], true),
-            (vec![file(), sealed()], true),
+            (vec![sealed()], false),
+            (vec![sealed(), sealed(), sealed()], false),
+            (vec![sealed(), sealed()], true),
+            (vec![file(), sealed()], false),
+            (vec![sealed(), file()], false),
+            (vec![sealed(), sealed(), file()], true),
         ] {
             let count = descriptors.len();
-            assert_eq!(check_sealed(descriptors, files).unwrap_err().len(), count, "given back");
+            assert_eq!(check(descriptors, files).unwrap_err().len(), count, "given back");
         }
         let large = vec![0; usize::try_from(limits::SEALED_REQUEST_MAX).unwrap() + 1];
         let large = || memfd::sealed(&large).unwrap();
-        assert!(check_sealed(vec![large()], false).is_err());
-        assert!(check_sealed(vec![sealed(), large()], true).is_ok(), "files may be larger");
+        assert!(check(vec![large(), sealed()], false).is_err());
+        assert!(check(vec![sealed(), large()], false).is_err());
+        assert!(check(vec![sealed(), sealed(), large()], true).is_ok(), "files may be larger");
     }
 }

@@ -25,7 +25,7 @@ use super::{
         AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer,
     },
     peers::Peer,
-    policy::{Limits, authorize, check_sealed, resolve},
+    policy::{Limits, authorize, check_sealed, launch_sizes, resolve},
     workspaces::Unusable,
 };
 use crate::sandbox::{
@@ -34,7 +34,11 @@ use crate::sandbox::{
     steps::{FailedStep, Fault, injected},
 };
 use crate::sys::{memfd, scm};
-use cordon_protocol::{CgroupMode, EndedBy, audit::Entry};
+use cordon_protocol::{
+    CgroupMode, EndedBy,
+    audit::{About, Entry},
+    limits,
+};
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
 use std::{
     fmt,
@@ -126,10 +130,14 @@ impl Monitor {
         self.kept.extend(descriptors.into_iter().filter(waits));
     }
 
-    /// Whether something of a command that has ended is still there which only its uid tells from another's: what
-    /// ends it would end the next command too.
+    /// Whether something of a command that has ended is still there and in the next one's way: only its uid tells
+    /// it from another's, so that what ends it would end the next command too; or it has the open files that the
+    /// next one needs.
     fn is_clearing_up(&self) -> bool {
-        self.jobs.values().any(|job| !job.is_live() && job.plan.host.one_at_a_time)
+        let short = self.jobs.len() >= self.connections.commands();
+        let in_the_way =
+            |job: &Job| !job.is_live() && job.plan.host.one_at_a_time || short && job.stage == Stage::Dying;
+        self.jobs.values().any(in_the_way)
     }
 
     /// Takes up the launches that had to wait, once they need no longer.
@@ -169,8 +177,8 @@ impl Monitor {
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         let checked = match &message {
-            ToMonitor::Launch { files, .. } => check_sealed(descriptors, *files),
-            ToMonitor::Collect(_) => check_sealed(descriptors, false),
+            ToMonitor::Launch { files, .. } => check_sealed(descriptors, launch_sizes(*files)),
+            ToMonitor::Collect(_) => check_sealed(descriptors, &[limits::SEALED_REQUEST_MAX]),
             _ => Err(descriptors),
         };
         let (sealed, others) = match checked {
@@ -250,7 +258,8 @@ impl Monitor {
         }
         let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
         let limits = resolve(&plan.profile, &wanted.limits)?;
-        let sealed = sealed.ok_or(LaunchRefusal::BadRequestFile)?;
+        // The request, its text, and the files where there are some.
+        let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
         let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
         let opened =
@@ -266,6 +275,8 @@ impl Monitor {
         let id = self.next_job;
         self.next_job += 1;
         let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
+        // The command does not get the text.
+        sealed.remove(1);
         // What cannot be recorded does not run.
         let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
         let directory = match recorded.and(directory) {
@@ -370,17 +381,23 @@ impl Monitor {
         if injected(AUDIT_STEP.0) {
             return Err(Errno::EIO.into());
         }
-        self.audit.record(Entry::Launch {
+        let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
+        let request = fingerprint(request)?;
+        let files = files.first().map(fingerprint).transpose()?;
+        let about = About { job: name_of(id), uid: peer.uid, request: request.clone() };
+        let launch = |text| Entry::Launch {
             job: name_of(id),
             uid: peer.uid,
             profile: plan.profile.name.clone(),
-            request: sealed.first().map(fingerprint).transpose()?.unwrap_or_default(),
-            files: sealed.get(1).map(fingerprint).transpose()?,
+            request,
+            files,
             workspace: workspace.cloned(),
+            text: Some(text),
             wall_ms: limits.wall_ms,
             memory_bytes: limits.memory,
             pids: limits.pids,
-        })
+        };
+        self.audit.record_launch(&about, text, launch)
     }
 
     fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
@@ -410,16 +427,16 @@ impl Monitor {
         }
     }
 
-    /// How many there may be: of a peer under a profile until what they left is torn down, of all until the last
-    /// trace is gone.
+    /// How many there may be, of a peer under a profile and of all, until what they left is torn down; and where
+    /// files must be open for them, until the last trace is gone.
     fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
-        let commands = self.connections.commands();
-        if self.jobs.len() >= commands {
-            return Err(LaunchRefusal::Full { commands: commands as u64 });
-        }
         let there = || self.jobs.values().filter(|job| job.stage != Stage::Dying);
         if plan.host.one_at_a_time && there().next().is_some() {
             return Err(LaunchRefusal::OneAtATime);
+        }
+        let commands = self.plans.max_commands().min(self.connections.commands());
+        if there().count() >= commands || self.jobs.len() >= self.connections.commands() {
+            return Err(LaunchRefusal::Full { commands: commands as u64 });
         }
         let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
         let concurrency = plan.profile.concurrency;

@@ -2,6 +2,7 @@
 
 use super::job::Stage;
 use cordon_protocol::limits;
+use nix::poll::PollTimeout;
 use std::time::{Duration, Instant};
 
 /// Time between two looks at what is sampled, and at what was killed and is still there.
@@ -136,6 +137,12 @@ impl Schedule {
             (Stage::Dying, _) => Due::Nothing,
         }
     }
+}
+
+/// At least this long, in poll's milliseconds.
+pub(super) fn round_up(duration: Duration) -> PollTimeout {
+    let millis = duration.as_micros().div_ceil(1000);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }
 
 #[cfg(test)]

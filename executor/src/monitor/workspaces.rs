@@ -76,6 +76,11 @@ impl Workspaces {
         Self { base, owner: owner.clone(), floor, deleting, deleted }
     }
 
+    /// So many bytes must be free from now on.
+    pub(super) fn set_floor(&mut self, bytes: u64) {
+        self.floor = bytes;
+    }
+
     /// Bytes that must be free.
     pub(super) fn floor(&self) -> u64 {
         self.floor

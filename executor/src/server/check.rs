@@ -17,6 +17,7 @@ use crate::{
     sandbox::errand::DEFAULT_MODE,
     sealed::{SealedRequest, Work},
 };
+use cordon_protocol::audit::{FileText, Text};
 use cordon_protocol::{Action, Bytes, FileIn, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
 use std::{
     collections::HashSet,
@@ -53,6 +54,20 @@ pub(super) struct CheckedRun<'a> {
     pub(super) display: String,
 }
 
+impl CheckedRun<'_> {
+    /// What stands beside the audit trail.
+    pub(super) fn text(&self) -> Text {
+        let file = |file: &FileIn| FileText {
+            path: file.path.clone(),
+            size: file.content.len() as u64,
+            mode: file.mode.unwrap_or(DEFAULT_MODE),
+        };
+        let SealedRequest { work, env, cwd } = self.sealed.clone();
+        let (workspace, collect) = (self.workspace.clone(), self.collect.clone());
+        Text { work, env, cwd, workspace, files: self.files.iter().map(file).collect(), collect, cut: false }
+    }
+}
+
 fn bad(field: &str, problem: impl std::fmt::Display, hint: impl Into<String>) -> Refusal {
     refuse(RefusalCode::BadRequest, format!("{field}: {problem}"), hint)
 }
@@ -87,10 +102,13 @@ pub(super) fn check<'a>(
     if let Work::Program(argv) = &work {
         check_total(argv, &request.env, profile, door)?;
     }
-    if let Some(cwd) = &request.cwd {
+    // An errand is done in the workspace.
+    let default = config.cwd.clone().filter(|_| matches!(work, Work::Program(_)));
+    let cwd = request.cwd.or(default);
+    if let Some(cwd) = &cwd {
         check_cwd(cwd, config, profile, door)?;
     }
-    let sealed = SealedRequest { work, env: request.env, cwd: request.cwd };
+    let sealed = SealedRequest { work, env: request.env, cwd };
     Ok(CheckedRun {
         profile,
         sealed,
@@ -342,6 +360,16 @@ mod tests {
             let request = RunRequest { cwd: Some(cwd.into()), ..run(&["x"]) };
             assert!(check(request, &config(), 0, Door::Socket).is_ok(), "{cwd}");
         }
+    }
+
+    #[test]
+    fn a_program_starts_where_the_configuration_says_unless_it_says_itself() {
+        let mut config = config();
+        config.cwd = Some("/tmp".into());
+        let started = |request| check(request, &config, 0, Door::Socket).unwrap().sealed.cwd;
+        assert_eq!(started(run(&["x"])).as_deref(), Some("/tmp"));
+        assert_eq!(started(RunRequest { cwd: Some("/usr".into()), ..run(&["x"]) }).as_deref(), Some("/usr"));
+        assert_eq!(started(RunRequest::new(Action::Measure)), None);
     }
 
     #[test]

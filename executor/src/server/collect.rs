@@ -11,10 +11,7 @@ use super::{
     refusal::{internal, shortened},
     socket::Socket,
 };
-use crate::{
-    monitor::link::ToMonitor,
-    sealed::{SealedRequest, Work},
-};
+use crate::{monitor::link::ToMonitor, sealed::SealedRequest};
 use cordon_protocol::{
     CollectedFile, Event, Refusal,
     codec::{decode_payload, encode_frame},
@@ -38,12 +35,12 @@ const EVENTS_MAX: usize = limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX + 1;
 /// Cordon's own failure; a client that has gone is none.
 pub(super) async fn collect(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     mailbox: &mut UnboundedReceiver<Notice>,
     patterns: Vec<String>,
 ) -> Result<(), Refusal> {
-    let request = SealedRequest { work: Work::Collect(patterns), env: Vec::new(), cwd: None };
+    let request = SealedRequest::collecting(patterns);
     let sealed = seal(&request.encode().map_err(internal)?)?;
     server.send_with(ToMonitor::Collect(peer.connection), vec![sealed]).await;
     let from = loop {

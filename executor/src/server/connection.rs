@@ -2,18 +2,21 @@
 
 use super::{
     Notice, Server,
+    budget::{BUDGET, BUDGET_OF_PEER},
     check::profiles_of,
     door::Door,
     frames::Frames,
     job,
     jobs::parse_id,
-    queue::Place,
+    queue::Ticket,
     refusal::{
-        bad_frame, bad_version, internal, out_of_order, quoted, refuse, shutting_down, timed_out, turned_away,
+        bad_frame, bad_version, internal, no_room, out_of_order, quoted, refuse, shutting_down, timed_out,
+        turned_away,
     },
     socket::Socket,
     workspaces,
 };
+use crate::config::Config;
 use crate::monitor::link::{ConnectionId, ConnectionRefusal, LimitField, ToMonitor};
 use cordon_protocol::{
     Event, Refusal, RefusalCode, Request,
@@ -22,7 +25,6 @@ use cordon_protocol::{
 };
 use nix::sys::socket::{MsgFlags, send};
 use std::{
-    future::Future,
     os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
 };
@@ -32,16 +34,27 @@ use tokio::{
 };
 
 /// Who is connected, as the monitor says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Peer {
     /// Number of the connection.
     pub(super) connection: ConnectionId,
     /// The peer's uid.
     pub(super) uid: u32,
-    /// Profiles it may use, a bit each.
+    /// Profiles it may use, a bit each, of the configuration in force when it connected.
     pub(super) profiles: u64,
+    /// That configuration.
+    pub(super) config: Rc<Config>,
     /// How it names things, once its hello has said what it is.
     pub(super) door: Door,
+}
+
+impl Peer {
+    /// Profiles of this configuration that it may use, as far as is known here, a bit each.
+    pub(super) fn profiles_in(&self, config: &Config) -> u64 {
+        let known: Vec<_> = profiles_of(&self.config, self.profiles).map(|profile| &profile.name).collect();
+        let names = config.profiles.keys().take(64).enumerate();
+        names.fold(0, |bits, (i, name)| bits | u64::from(known.contains(&name)) << i)
+    }
 }
 
 /// Serves one connection to its end and tells the monitor, once, that it is closed.
@@ -51,12 +64,13 @@ pub(super) async fn serve(
     socket: OwnedFd,
     mailbox: UnboundedReceiver<Notice>,
 ) {
+    let connection = peer.connection;
     // A descriptor that cannot be watched is closed: there is no way to say more.
     if let Ok(socket) = Socket::new(socket) {
         converse(&server, peer, socket, mailbox).await;
     }
-    server.mailboxes.borrow_mut().remove(&peer.connection);
-    server.send(ToMonitor::Closed(peer.connection)).await;
+    server.mailboxes.borrow_mut().remove(&connection);
+    server.send(ToMonitor::Closed(connection)).await;
 }
 
 /// Tells a client that it is not served. What does not fit into an unused socket is not waited for.
@@ -66,10 +80,11 @@ pub(super) fn turn_away(socket: &OwnedFd, refusal: ConnectionRefusal) {
 }
 
 async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: UnboundedReceiver<Notice>) {
-    let mut frames = Frames::new(limits::REQUEST_FRAME_MAX);
-    let mut place = None;
+    let room = server.budget.of(peer.uid);
+    let mut frames = Frames::within(limits::REQUEST_FRAME_MAX, room);
+    let mut place: Option<Ticket> = None;
     let answer = match opening(&socket, &mut frames, &mut peer.door).await {
-        Ok(Some(request)) => answer(server, peer, &socket, frames, mailbox, request, &mut place).await,
+        Ok(Some(request)) => answer(server, &peer, &socket, frames, mailbox, request, &mut place).await,
         Ok(None) => return,
         Err(refusal) => Err(refusal),
     };
@@ -80,6 +95,8 @@ async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: Unbo
     };
     let frame = last_frame(&event, peer.door);
     drop(event);
+    // Other peers' commands do not wait for whoever reads slowly.
+    place.iter_mut().for_each(Ticket::end);
     // A report may be large: a peer that does not read its reports gets no further ones.
     socket.finish(frame, place).await;
 }
@@ -99,7 +116,7 @@ fn last_frame(event: &Event, door: Door) -> Vec<u8> {
 /// The hello, which says the door, and the request; none when the client closed without one.
 async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Result<Option<Request>, Refusal> {
     let deadline = Instant::now() + limits::HELLO_TIMEOUT;
-    let Some(payload) = within(deadline, "Hello", frames.next(socket)).await? else {
+    let Some(payload) = within(deadline, "Hello", frames, socket).await? else {
         return Ok(None);
     };
     match decode_payload(&payload) {
@@ -110,7 +127,8 @@ async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Resul
         Ok(other) => return Err(out_of_order(&other, "Hello")),
         Err(error) => return Err(foreign_version(&payload).map_or_else(|| bad_frame(&error), bad_version)),
     }
-    let Some(payload) = within(deadline, "request", frames.next(socket)).await? else {
+    frames.release();
+    let Some(payload) = within(deadline, "request", frames, socket).await? else {
         return Ok(None);
     };
     decode_payload(&payload).map(Some).map_err(|error| bad_frame(&error))
@@ -127,12 +145,14 @@ fn foreign_version(payload: &[u8]) -> Option<u32> {
 async fn within(
     deadline: Instant,
     expected: &str,
-    frame: impl Future<Output = Result<Option<Vec<u8>>, FrameError>>,
+    frames: &mut Frames,
+    socket: &Socket,
 ) -> Result<Option<Vec<u8>>, Refusal> {
-    match timeout_at(deadline, frame).await {
+    match timeout_at(deadline, frames.next(socket)).await {
         Ok(Ok(payload)) => Ok(payload),
         Ok(Err(FrameError::Io(_))) => Ok(None),
         Ok(Err(error)) => Err(bad_frame(&error)),
+        Err(_) if frames.waits_for_room() => Err(no_room(BUDGET, BUDGET_OF_PEER)),
         Err(_) => Err(timed_out(expected)),
     }
 }
@@ -140,12 +160,12 @@ async fn within(
 /// The last event for this request; none when there is nobody left to tell.
 async fn answer(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: Request,
-    place: &mut Option<Place>,
+    place: &mut Option<Ticket>,
 ) -> Result<Option<Event>, Refusal> {
     match request {
         Request::Hello(_) | Request::Stdin(_) | Request::StdinEnd => Err(out_of_order(&request, "a request")),
@@ -154,7 +174,9 @@ async fn answer(
         Request::Ps => Ok(Some(Event::Jobs(server.jobs.of(peer.uid)))),
         Request::Kill { id } => kill(server, peer, &mut mailbox, id).await.map(Some),
         Request::Profiles => {
-            let profiles = profiles_of(&server.config, peer.profiles).map(|p| p.info()).collect();
+            let config = server.config();
+            let bits = peer.profiles_in(&config);
+            let profiles = profiles_of(&config, bits).map(|p| p.info()).collect();
             Ok(Some(Event::Profiles(profiles)))
         }
         Request::Doctor => Ok(Some(Event::Doctor(server.layers.clone()))),
@@ -167,7 +189,7 @@ async fn answer(
 
 async fn kill(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
     id: String,
 ) -> Result<Event, Refusal> {

@@ -8,7 +8,7 @@ use crate::{
 use cordon_protocol::{CgroupMode, EndedBy, NamespaceName, NetworkMode};
 
 /// Profile `default`, and `small` with one command at once and one that waits.
-pub(super) fn config() -> Config {
+pub(crate) fn config() -> Config {
     let profile = |name: &str| Profile::from_raw(name, RawProfile::default(), 1).unwrap();
     let small = Profile { concurrency: 1, queue: 1, ..profile("small") };
     let account = |name: &str, id: u32| Account::of(name, id, id);
@@ -25,8 +25,10 @@ pub(super) fn config() -> Config {
             gateway: None,
             group: 904,
         },
+        cwd: None,
         free_space_min: 0,
         home: "/home/execuser".into(),
+        max_commands: 100,
         profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
     }
 }

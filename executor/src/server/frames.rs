@@ -1,6 +1,9 @@
 //! Frames from a client, put together from whatever pieces the socket gives.
 
-use super::socket::Socket;
+use super::{
+    budget::{ALWAYS, Room, Share},
+    socket::Socket,
+};
 use cordon_protocol::codec::{FrameError, HEADER_LEN, payload_length};
 
 /// Room that is made before anything is known of a frame, bytes.
@@ -9,19 +12,40 @@ const READ_FIRST: usize = 4 << 10;
 const READ_MAX: usize = 64 << 10;
 
 /// Bytes of unfinished frames of one connection. Memory grows with what arrives, not with what is
-/// announced, and never beyond one frame at its limit and one read.
+/// announced, and never beyond one frame at its limit and one read. A large frame is read when there is room for
+/// it among those of all connections.
 #[derive(Debug)]
 pub(super) struct Frames {
     buffer: Vec<u8>,
     /// Bytes of `buffer` that have arrived; the rest is room.
     filled: usize,
     limit: usize,
+    /// What all connections share; none for what is bounded elsewhere.
+    room: Option<Room>,
+    /// Room for the frame that has begun, or the last one.
+    share: Option<Share>,
+    waits_for_room: bool,
 }
 
 impl Frames {
     /// No bytes yet; payloads over `limit` bytes are refused.
     pub(super) fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), filled: 0, limit }
+        Self { buffer: Vec::new(), filled: 0, limit, room: None, share: None, waits_for_room: false }
+    }
+
+    /// As [`Self::new`]; large ones wait for room.
+    pub(super) fn within(limit: usize, room: Room) -> Self {
+        Self { room: Some(room), ..Self::new(limit) }
+    }
+
+    /// Gives back the room of the last frame, whose content is not in memory any more.
+    pub(super) fn release(&mut self) {
+        self.share = None;
+    }
+
+    /// Whether there was no room yet for the frame that is awaited.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.waits_for_room
     }
 
     /// Another limit for the frames that follow.
@@ -37,7 +61,10 @@ impl Frames {
         loop {
             let room = match self.announced()? {
                 Some(whole) if self.filled >= whole => return Ok(Some(self.take(whole))),
-                Some(whole) => (whole - self.filled).min(READ_MAX),
+                Some(whole) => {
+                    self.make_room(whole).await?;
+                    (whole - self.filled).min(READ_MAX)
+                }
                 None => READ_FIRST,
             };
             self.buffer.resize(self.filled + room, 0);
@@ -47,6 +74,18 @@ impl Frames {
             }
             self.filled += read;
         }
+    }
+
+    /// Waits until there is room for a frame of so many bytes.
+    async fn make_room(&mut self, whole: usize) -> Result<(), FrameError> {
+        let Some(room) = self.room.as_ref().filter(|_| whole > ALWAYS && self.share.is_none()) else {
+            return Ok(());
+        };
+        self.waits_for_room = true;
+        self.share = room.take(whole - ALWAYS).await;
+        self.waits_for_room = false;
+        let never = FrameError::TooLarge { length: whole, limit: self.limit };
+        self.share.as_ref().map(|_| ()).ok_or(never)
     }
 
     /// Bytes of the frame that has begun, its header included; none before there is a header.
@@ -69,8 +108,12 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::budget::Budget, *};
     use std::{io::Write, os::unix::net::UnixStream, time::Duration};
+
+    fn room() -> Room {
+        Budget::default().of(1)
+    }
 
     fn frame(payload: &[u8]) -> Vec<u8> {
         let mut bytes = u32::try_from(payload.len()).unwrap().to_le_bytes().to_vec();
@@ -82,7 +125,7 @@ mod tests {
     async fn frames_come_out_whole_however_they_come_in() {
         let (ours, mut client) = UnixStream::pair().unwrap();
         let socket = Socket::new(ours.into()).unwrap();
-        let mut frames = Frames::new(1 << 20);
+        let mut frames = Frames::within(1 << 20, room());
         let large: Vec<u8> = (0..300_000u32).map(|i| i.to_le_bytes()[0]).collect();
         let mut bytes = frame(b"one");
         bytes.extend(frame(b""));
@@ -107,7 +150,7 @@ mod tests {
         let (ours, mut client) = UnixStream::pair().unwrap();
         let socket = Socket::new(ours.into()).unwrap();
         client.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        let mut frames = Frames::new(100);
+        let mut frames = Frames::within(100, room());
         assert!(matches!(frames.next(&socket).await, Err(FrameError::TooLarge { limit: 100, .. })));
         assert!(frames.buffer.len() <= READ_FIRST);
     }
@@ -118,6 +161,6 @@ mod tests {
         let socket = Socket::new(ours.into()).unwrap();
         client.write_all(&[5, 0, 0, 0, 1]).unwrap();
         drop(client);
-        assert!(matches!(Frames::new(100).next(&socket).await, Err(FrameError::Truncated)));
+        assert!(matches!(Frames::within(100, room()).next(&socket).await, Err(FrameError::Truncated)));
     }
 }

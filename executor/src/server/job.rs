@@ -11,31 +11,36 @@ use super::{
     frames::Frames,
     jobs::Listed,
     pump::{Pump, Stage},
-    queue::Place,
-    refusal::{bad_frame, from_launch, internal, out_of_order, queue_full, shutting_down},
+    queue::{Ticket, Turn},
+    refusal::{bad_frame, from_launch, internal, out_of_order, queue_full, shutting_down, waited_too_long},
     report::{Asked, Streams, report},
     services::Services,
     socket::Socket,
 };
 use crate::{
     monitor::link::{ConnectionId, Outcome, ServiceCounts, ToMonitor},
-    sealed::encode_files,
+    profile::Profile,
+    sealed::{SealedRequest, Work, encode_files},
     sys::memfd,
 };
 use cordon_protocol::{
     EndedBy, Event, Refusal, Request, RunRequest,
-    codec::{FrameError, decode_payload},
+    codec::{FrameError, decode_payload, encode_frame},
     limits,
 };
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
+    future::Future,
     os::fd::OwnedFd,
+    pin::pin,
+    time::Duration,
 };
 use tokio::{
     io::AsyncWriteExt,
     net::unix::pipe,
     sync::{mpsc::UnboundedReceiver, watch},
+    time::{Instant, sleep, sleep_until},
 };
 
 /// Largest frame after the request: a piece of standard input with its variant and length, bytes.
@@ -79,20 +84,24 @@ impl Run<'_> {
 /// command's place in the queue is left in `kept`, to be given back when the client has its report.
 pub(super) async fn run(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     socket: &Socket,
     mut frames: Frames,
     mut mailbox: UnboundedReceiver<Notice>,
     request: RunRequest,
-    kept: &mut Option<Place>,
+    kept: &mut Option<Ticket>,
 ) -> Result<Option<Event>, Refusal> {
-    let checked = check(request, &server.config, peer.profiles, peer.door)?;
+    let config = server.config();
+    let mut checked = check(request, &config, peer.profiles_in(&config), peer.door)?;
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
-    *kept = wait_for_place(server, peer, socket, &checked).await?;
+    *kept = wait_for_place(server, peer, socket, &listed, checked.profile).await?;
     if kept.is_none() {
         return Ok(None);
     }
-    let launched = launch(server, peer, &mut mailbox, &listed, &checked).await?;
+    let content = seal_content(&mut checked)?;
+    // What was asked is in the memory files now, and nowhere else.
+    frames.release();
+    let launched = launch(server, peer, &mut mailbox, &listed, &checked, content).await?;
     frames.set_limit(INPUT_FRAME_MAX);
     let run = Run {
         server,
@@ -108,7 +117,8 @@ pub(super) async fn run(
     let wanted =
         !checked.collect.is_empty() && outcome.ended_by != EndedBy::LaunchFailed && !run.cancelled.get();
     if wanted && !run.is_violated() {
-        collect(server, peer, socket, &mut mailbox, checked.collect).await?;
+        let collected = collect(server, peer, socket, &mut mailbox, std::mem::take(&mut checked.collect));
+        bounded(collected, kept).await?;
     } else {
         server.send(ToMonitor::Drained(peer.connection)).await;
     }
@@ -120,21 +130,50 @@ pub(super) async fn run(
     Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, &counts, asked)))))
 }
 
-/// A place in the queue; none when the client has left it.
-async fn wait_for_place(
-    server: &Server,
-    peer: Peer,
-    socket: &Socket,
-    checked: &CheckedRun<'_>,
-) -> Result<Option<Place>, Refusal> {
+/// Waits for the collected files to be taken. The sandbox is not there any longer than for a time: then another
+/// peer's command has its place, however slowly this client reads.
+async fn bounded(
+    collected: impl Future<Output = Result<(), Refusal>>,
+    kept: &mut Option<Ticket>,
+) -> Result<(), Refusal> {
+    let mut collected = pin!(collected);
     tokio::select! {
         biased;
-        () = server.drained() => Err(shutting_down()),
-        place = server.queue.place(peer.uid, checked.profile) => {
-            place.map(Some).map_err(|full| queue_full(checked.profile, full))
-        }
-        () = socket.closed() => Ok(None),
+        done = &mut collected => return done,
+        () = sleep(limits::COLLECT_TIMEOUT) => {}
     }
+    kept.iter_mut().for_each(Ticket::end);
+    collected.await
+}
+
+/// A place in the queue; none when the client has left it. Until then the client is told where it stands.
+async fn wait_for_place(
+    server: &Server,
+    peer: &Peer,
+    socket: &Socket,
+    listed: &Listed<'_>,
+    profile: &Profile,
+) -> Result<Option<Ticket>, Refusal> {
+    let mut ticket = server.queue.enter(peer.uid, profile).map_err(|full| queue_full(profile, full))?;
+    let deadline = Instant::now() + Duration::from_millis(profile.queue_timeout);
+    let mut told = None;
+    while let Turn::Position(position) = ticket.turn() {
+        listed.set_position(position);
+        let news = encode_frame(&Event::Queued { position }, limits::EVENT_FRAME_MAX).map_err(internal)?;
+        tokio::select! {
+            biased;
+            () = server.drained() => return Err(shutting_down()),
+            () = ticket.changed() => {}
+            () = socket.closed() => return Ok(None),
+            () = sleep_until(deadline) => {
+                return Err(waited_too_long(profile, server.queue.fullness(peer.uid, profile)));
+            }
+            // So few bytes go in one piece or not at all, so that leaving off here splits no frame. Where the
+            // client has gone, its close tells.
+            _ = socket.write_all(&news), if told != Some(position) => told = Some(position),
+        }
+    }
+    Ok(Some(ticket))
 }
 
 /// A memory file that can no longer be changed.
@@ -142,29 +181,39 @@ pub(super) fn seal(bytes: &[u8]) -> Result<OwnedFd, Refusal> {
     memfd::sealed(bytes).map_err(|e| internal(format!("memory file for the request: {e}")))
 }
 
+/// The memory files with the request, its text for the audit, and its files, which are taken out of it.
+fn seal_content(checked: &mut CheckedRun<'_>) -> Result<Vec<OwnedFd>, Refusal> {
+    let request = seal(&checked.sealed.encode().map_err(internal)?)?;
+    let text = checked.text().to_json().map_err(internal)?;
+    let mut descriptors = vec![request, seal(text.as_bytes())?];
+    let files = std::mem::take(&mut checked.files);
+    if !files.is_empty() {
+        descriptors.push(seal(&encode_files(&files).map_err(internal)?)?);
+    }
+    checked.sealed = SealedRequest { work: Work::Nothing, env: Vec::new(), cwd: None };
+    Ok(descriptors)
+}
+
 /// Asks the monitor for the launch and waits for its answer, which does not wait for the sandbox.
 async fn launch(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
     listed: &Listed<'_>,
     checked: &CheckedRun<'_>,
+    content: Vec<OwnedFd>,
 ) -> Result<Launched, Refusal> {
-    let mut descriptors = vec![seal(&checked.sealed.encode().map_err(internal)?)?];
-    if !checked.files.is_empty() {
-        descriptors.push(seal(&encode_files(&checked.files).map_err(internal)?)?);
-    }
     let launch = ToMonitor::Launch {
         connection: peer.connection,
         profile: checked.profile.name.clone(),
         workspace: checked.workspace.clone().unwrap_or_default(),
         stdin: checked.stdin,
-        files: !checked.files.is_empty(),
+        files: content.len() > 2,
         collect: !checked.collect.is_empty(),
         limits: checked.limits,
     };
     listed.set_launching();
-    server.send_with(launch, descriptors).await;
+    server.send_with(launch, content).await;
     match mailbox.recv().await {
         Some(Notice::Launched(launched)) => {
             listed.set_number(launched.job);

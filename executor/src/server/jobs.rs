@@ -33,6 +33,7 @@ struct Entry {
     profile: String,
     command: String,
     state: &'static str,
+    position: Option<u32>,
     since: Instant,
     job: Option<JobId>,
 }
@@ -54,7 +55,15 @@ impl Jobs {
         command: String,
     ) -> Listed<'_> {
         let profile = profile.to_owned();
-        let entry = Entry { uid, profile, command, state: "queued", since: Instant::now(), job: None };
+        let entry = Entry {
+            uid,
+            profile,
+            command,
+            state: "queued",
+            position: None,
+            since: Instant::now(),
+            job: None,
+        };
         self.entries.borrow_mut().insert(connection, entry);
         Listed { jobs: self, connection }
     }
@@ -66,6 +75,7 @@ impl Jobs {
             profile: entry.profile.clone(),
             command: entry.command.clone(),
             state: entry.state.to_owned(),
+            position: entry.position,
             age_ms: u64::try_from(entry.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         self.entries.borrow().values().filter(|e| e.uid == uid).map(show).collect()
@@ -79,9 +89,14 @@ impl Listed<'_> {
         }
     }
 
+    /// Where it stands among those that wait.
+    pub(super) fn set_position(&self, position: u32) {
+        self.change(|entry| entry.position = Some(position));
+    }
+
     /// The monitor has been asked.
     pub(super) fn set_launching(&self) {
-        self.change(|entry| entry.state = "launching");
+        self.change(|entry| (entry.state, entry.position) = ("launching", None));
     }
 
     /// The monitor has given it a number.
@@ -121,11 +136,15 @@ mod tests {
         let first = jobs.list(1, 7, "default", "a".into());
         let other = jobs.list(2, 8, "default", "b".into());
         let last = jobs.list(3, 7, "default", "c".into());
+        first.set_position(1);
+        last.set_position(2);
+        first.set_launching();
         first.set_number(5);
         first.set_running();
-        let shown: Vec<_> = jobs.of(7).into_iter().map(|j| (j.id, j.command, j.state)).collect();
-        let row = |id: &str, command: &str, state: &str| (id.into(), command.into(), state.into());
-        assert_eq!(shown, [row("0000000000000005", "a", "running"), row("-", "c", "queued")]);
+        let shown: Vec<_> = jobs.of(7).into_iter().map(|j| (j.id, j.command, j.state, j.position)).collect();
+        let row = |id: &str, command: &str, state: &str, at| (id.into(), command.into(), state.into(), at);
+        let rows = [row("0000000000000005", "a", "running", None), row("-", "c", "queued", Some(2))];
+        assert_eq!(shown, rows);
         drop((first, last));
         assert!(jobs.of(7).is_empty());
         drop(other);

@@ -9,6 +9,7 @@
 //! | `link` | messages to and from the monitor, in order |
 //! | `connection` | one client: hello, one request, its answer, the close |
 //! | `socket`, `frames` | a client's bytes, and frames put together from them |
+//! | `budget` | the memory that large requests of all clients may take together |
 //! | `check` | a request to run something, checked field by field |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
 //! | `job`, `pump` | one command: launch, streams, limits, end |
@@ -18,6 +19,7 @@
 //! | `output` | head and tail of a captured stream |
 //! | `report`, `refusal` | the last word to a client |
 
+mod budget;
 mod check;
 mod collect;
 mod connection;
@@ -37,15 +39,16 @@ mod socket;
 mod workspaces;
 
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    config::Config,
+    config::{Config, POLICY_MAX, Policy},
     monitor::link::{ConnectionId, Deletion, JobId, LaunchRefusal, Malformed, Outcome, ToMonitor, ToServer},
     sys::watched::watched,
 };
+use budget::Budget;
 use connection::Peer;
 use cordon_protocol::LayerReport;
 use door::Door;
@@ -53,7 +56,14 @@ use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
 use services::Room;
-use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    rc::Rc,
+};
 use tokio::{
     sync::{mpsc, watch},
     task::{LocalSet, spawn_local},
@@ -105,7 +115,7 @@ struct Launched {
 /// What all connections share.
 #[derive(Debug)]
 struct Server {
-    config: Config,
+    config: RefCell<Rc<Config>>,
     layers: Vec<LayerReport>,
     outgoing: mpsc::Sender<Outgoing>,
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
@@ -113,6 +123,8 @@ struct Server {
     queue: Queue,
     /// For connections to services, of all commands.
     relayed: Rc<Room>,
+    /// Memory of large requests.
+    budget: Budget,
     /// True once the executor is ending.
     draining: watch::Sender<bool>,
 }
@@ -147,12 +159,13 @@ async fn serve(
     let link = watched(link).map_err(ServerError::Link)?;
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
     let server = Rc::new(Server {
-        config,
+        queue: Queue::new(config.max_commands),
+        budget: Budget::default(),
+        config: RefCell::new(Rc::new(config)),
         layers,
         outgoing,
         mailboxes: RefCell::default(),
         jobs: Jobs::default(),
-        queue: Queue::default(),
         relayed: Room::new(relayed),
         draining: watch::Sender::new(false),
     });
@@ -186,7 +199,7 @@ impl Server {
                     descriptors.next().ok_or(ServerError::Unexpected("a connection without its socket"))?;
                 let (sender, mailbox) = mpsc::unbounded_channel();
                 self.mailboxes.borrow_mut().insert(connection, sender);
-                let peer = Peer { connection, uid, profiles, door: Door::Socket };
+                let peer = Peer { connection, uid, profiles, config: self.config(), door: Door::Socket };
                 spawn_local(connection::serve(Rc::clone(self), peer, socket, mailbox));
             }
             ToServer::Launched { connection, job, output_bytes, capture_bytes } => {
@@ -218,6 +231,7 @@ impl Server {
             ToServer::Services { connection, ports } => {
                 self.notify(connection, Notice::Services(ports.into_iter().zip(descriptors).collect()));
             }
+            ToServer::Policy => self.adopt(descriptors.next())?,
             ToServer::Drain => {
                 self.draining.send_replace(true);
             }
@@ -232,6 +246,24 @@ impl Server {
                 spawn_local(async move { server.send(ToMonitor::Pong).await });
             }
         }
+        Ok(())
+    }
+
+    /// The configuration in force.
+    fn config(&self) -> Rc<Config> {
+        Rc::clone(&self.config.borrow())
+    }
+
+    /// Takes over a changed policy, for every request that is not checked yet.
+    fn adopt(&self, policy: Option<OwnedFd>) -> Result<(), ServerError> {
+        let file = policy.ok_or(ServerError::Unexpected("a policy without its file"))?;
+        let mut bytes = Vec::new();
+        let most = u64::try_from(POLICY_MAX).unwrap_or(u64::MAX);
+        File::from(file).take(most).read_to_end(&mut bytes).map_err(ServerError::Link)?;
+        let policy = Policy::decode(&bytes).map_err(|_| ServerError::Unexpected("a policy that is none"))?;
+        let config = Rc::new(self.config().with_policy(policy));
+        self.queue.adopt(&config);
+        self.config.replace(config);
         Ok(())
     }
 

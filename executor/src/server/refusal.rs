@@ -5,7 +5,7 @@ use crate::{
     monitor::link::{ConnectionRefusal, LaunchRefusal, LimitField},
     profile::Profile,
 };
-use cordon_protocol::{Bytes, Refusal, RefusalCode, Request, codec::FrameError, limits};
+use cordon_protocol::{Bytes, Millis, Refusal, RefusalCode, Request, codec::FrameError, limits};
 
 /// Longest piece of a client's text in a message, characters.
 const QUOTED_MAX: usize = 80;
@@ -92,11 +92,58 @@ pub(super) fn timed_out(expected: &str) -> Refusal {
 /// No more may wait.
 pub(super) fn queue_full(profile: &Profile, full: Full) -> Refusal {
     let message = format!(
-        "profile `{}`: {} commands of this user run already and {} wait, which is all that may",
-        profile.name, full.concurrency, full.queue
+        "profile `{}`: {} run already and {} wait, which is all that may",
+        profile.name,
+        running(full),
+        full.waiting
     );
-    let hint = format!("try again, or raise profiles.{0}.concurrency or profiles.{0}.queue", profile.name);
+    let hint =
+        format!("try again, or raise {} or profiles.{}.queue", more_places(profile, full), profile.name);
     refuse(RefusalCode::Busy, message, hint)
+}
+
+/// No place came free in time.
+pub(super) fn waited_too_long(profile: &Profile, full: Full) -> Refusal {
+    let message = format!(
+        "profile `{}`: no place came free within {}, for which this command has waited: {} run",
+        profile.name,
+        Millis(profile.queue_timeout),
+        running(full)
+    );
+    let places = more_places(profile, full);
+    let hint = format!("try again, or raise {places} or profiles.{}.queue_timeout", profile.name);
+    refuse(RefusalCode::Busy, message, hint)
+}
+
+/// What holds the places.
+fn running(full: Full) -> String {
+    match full {
+        Full { executor: true, places: 1, .. } => {
+            "as many commands as may at once on this host (1)".to_owned()
+        }
+        Full { executor: true, places, .. } => format!("as many commands as may at once ({places})"),
+        Full { places, .. } => format!("{places} commands of this user"),
+    }
+}
+
+/// The setting of which there would be more of them.
+fn more_places(profile: &Profile, full: Full) -> String {
+    if full.executor { "max_commands".to_owned() } else { format!("profiles.{}.concurrency", profile.name) }
+}
+
+/// There was no room for a large request.
+pub(super) fn no_room(total: usize, of_peer: usize) -> Refusal {
+    let (total, of_peer) = (Bytes(total as u64), Bytes(of_peer as u64));
+    let message = format!(
+        "request: no room for it within {} s: large requests of one peer together may take {of_peer}, of all peers \
+         {total}",
+        limits::HELLO_TIMEOUT.as_secs()
+    );
+    refuse(
+        RefusalCode::Busy,
+        message,
+        "try again, or send large input as standard input, for which there is room",
+    )
 }
 
 /// The executor is ending.
@@ -207,12 +254,13 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
         ),
         LaunchRefusal::ShuttingDown => shutting_down(),
         LaunchRefusal::Full { commands } => {
-            let message =
-                format!("{commands} commands are there already, as many as the executor has open files for");
+            let message = format!(
+                "{commands} commands are there already, as many as max_commands and open files allow"
+            );
             refuse(
                 RefusalCode::Busy,
                 message,
-                "try again, or give the executor more open files (systemd: LimitNOFILE=)",
+                "try again, or raise max_commands and the executor's open files (systemd: LimitNOFILE=)",
             )
         }
     }

@@ -23,7 +23,7 @@ const HINT: &str = "`cordon workspace list` shows yours";
 /// Lists the peer's workspaces.
 pub(super) async fn list(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
 ) -> Result<Event, Refusal> {
     server.send(ToMonitor::ListWorkspaces(peer.connection)).await;
@@ -50,7 +50,7 @@ fn line(line: &str) -> Option<WorkspaceInfo> {
 /// Deletes one of the peer's workspaces.
 pub(super) async fn delete(
     server: &Server,
-    peer: Peer,
+    peer: &Peer,
     mailbox: &mut UnboundedReceiver<Notice>,
     name: String,
 ) -> Result<Event, Refusal> {

@@ -195,6 +195,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Workspaces(1),
         ToServer::WorkspaceDeleted { connection: 1, deletion: Deletion::Done },
         ToServer::Services { connection: 1, ports: vec![] },
+        ToServer::Policy,
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -210,6 +211,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::Workspaces(_) => "Workspaces",
         ToServer::WorkspaceDeleted { .. } => "WorkspaceDeleted",
         ToServer::Services { .. } => "Services",
+        ToServer::Policy => "Policy",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

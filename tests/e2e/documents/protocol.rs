@@ -159,6 +159,7 @@ fn events() -> Vec<Event> {
         profile: text("default"),
         command: text("c"),
         state: text("queued"),
+        position: Some(3),
         age_ms: 9,
     };
     let layer = LayerReport {

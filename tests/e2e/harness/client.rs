@@ -117,6 +117,7 @@ pub(crate) fn collect(mut connection: blocking::Connection) -> Result<Events, Cl
     let (mut started, mut stdout, mut stderr) = (None, Vec::new(), Vec::new());
     loop {
         match connection.next_event()? {
+            Event::Queued { .. } => assert!(started.is_none(), "queued, and had started"),
             Event::Started { id } => assert!(started.replace(id).is_none(), "started twice"),
             Event::Stdout(piece) => stdout.extend(piece),
             Event::Stderr(piece) => stderr.extend(piece),

@@ -238,13 +238,18 @@ impl Executor {
     }
 
     /// Starts the command and waits for its word that it is ready (sd_notify(3)).
-    pub(crate) fn wait_ready(mut command: Command, directory: TempDir) -> Self {
+    pub(crate) fn wait_ready(command: Command, directory: TempDir) -> Self {
+        Self::wait_ready_and_listen(command, directory).0
+    }
+
+    /// As above; what it says later can be listened to.
+    pub(crate) fn wait_ready_and_listen(mut command: Command, directory: TempDir) -> (Self, NotifySocket) {
         let notify = NotifySocket::bind(directory.path());
         command.env("NOTIFY_SOCKET", &notify.path);
         let process = Process::start(command);
         notify.wait(&process);
         let client = Client { socket: directory.path().join("executor.sock") };
-        Self { process, client, directory }
+        (Self { process, client, directory }, notify)
     }
 
     /// The directory of its socket and state.
@@ -291,9 +296,14 @@ impl NotifySocket {
 
     /// Whether the word came within a short moment.
     pub(crate) fn ready(&self) -> bool {
+        self.message().is_some_and(|text| text.lines().any(|line| line == "READY=1"))
+    }
+
+    /// What is said within a short moment.
+    pub(crate) fn message(&self) -> Option<String> {
         let mut buffer = [0; 4096];
-        let received = self.socket.recv(&mut buffer);
-        received.is_ok_and(|n| String::from_utf8_lossy(&buffer[..n]).lines().any(|l| l == "READY=1"))
+        let length = self.socket.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 
     fn wait(&self, process: &Process) {

@@ -116,6 +116,75 @@ fn limits_above_the_ceiling_and_below_the_floor_are_refused_by_the_monitor_itsel
 }
 
 #[test]
+fn more_commands_at_once_than_may_be_are_refused_by_the_monitor_itself() {
+    let hostile = Hostile::start_with("max_commands = 2");
+    let peers = [hostile.peer(), hostile.peer(), hostile.peer(), hostile.peer()];
+    let launch = |at: usize| hostile.launched(peers[at].0, "default", "sleep 600");
+    let _outputs = [launch(0), launch(1)];
+    hostile.launch(peers[2].0, "default", AskedLimits::default(), shell("true").as_fd());
+    assert_eq!(hostile.refusal(peers[2].0), LaunchRefusal::Full { commands: 2 });
+    // One that has ended counts until what it left is torn down.
+    hostile.send(&ToMonitor::Cancel(peers[0].0), &[]);
+    hostile.ended(peers[0].0);
+    hostile.send(&ToMonitor::Drained(peers[0].0), &[]);
+    launch(3);
+}
+
+#[test]
+fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_nothing() {
+    let hostile = Hostile::start();
+    let lie = cordon_protocol::audit::Text {
+        work: Work::Program(["/bin/true".to_owned()].into()),
+        env: Vec::new(),
+        cwd: None,
+        workspace: None,
+        files: Vec::new(),
+        collect: Vec::new(),
+        cut: false,
+    };
+    let lie = lie.to_json().unwrap();
+    let mut jobs = Vec::new();
+    for text in [lie.as_str(), "{}", "{}},\"uid\":7,{\"text\":{"] {
+        let (connection, _stream) = hostile.peer();
+        let text = memfd::sealed(text.as_bytes()).unwrap();
+        let launch = launch_message(connection, "default", AskedLimits::default());
+        hostile.send(&launch, &[shell("echo ran").as_fd(), text.as_fd()]);
+        let ToServer::Launched { job, .. } = hostile.next().0 else { panic!("not launched") };
+        jobs.push(format!("{job:016x}"));
+        assert_eq!(hostile.next().0, ToServer::Executed(connection));
+        hostile.ended(connection);
+        hostile.send(&ToMonitor::Drained(connection), &[]);
+    }
+    // More than one line would be a line of its own; then nothing runs.
+    let (connection, _stream) = hostile.peer();
+    let text = memfd::sealed(b"{}\n{}").unwrap();
+    let launch = launch_message(connection, "default", AskedLimits::default());
+    hostile.send(&launch, &[shell("echo ran").as_fd(), text.as_fd()]);
+    assert!(matches!(hostile.next().0, ToServer::Launched { .. }));
+    let outcome = hostile.ended(connection);
+    assert_eq!((outcome.ended_by, outcome.step.as_deref()), (EndedBy::LaunchFailed, Some("audit")));
+    // Without one, and with one that is too long.
+    let long = memfd::sealed(&vec![b'x'; cordon_protocol::audit::TEXT_MAX + 1]).unwrap();
+    let request = shell("echo ran");
+    for descriptors in [vec![request.as_fd()], vec![request.as_fd(), long.as_fd()]] {
+        let (connection, _stream) = hostile.peer();
+        hostile.send(&launch_message(connection, "default", AskedLimits::default()), &descriptors);
+        assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
+    }
+    let mut verify = std::process::Command::new(&crate::harness::build::programs().cordon);
+    let directory = hostile.directory.path();
+    verify.args(["audit", "verify", "--file"]).arg(directory.join("audit.jsonl"));
+    verify.arg("--head").arg(directory.join("state/audit.head"));
+    let verified = process::run(verify, &[]);
+    assert_eq!(verified.status, 1);
+    for (job, says) in
+        jobs.iter().zip(["what ran was not what its text says", "its text is not one", "its text is not one"])
+    {
+        assert!(verified.stderr.contains(&format!("command {job}: {says}")), "{verified:?}");
+    }
+}
+
+#[test]
 fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
     let hostile = Hostile::start();
     let unsealed = memfd_create("open", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();

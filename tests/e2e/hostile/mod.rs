@@ -55,6 +55,10 @@ type Received = (ToServer, Vec<OwnedFd>);
 
 impl Hostile {
     fn start() -> Self {
+        Self::start_with(&profiles())
+    }
+
+    fn start_with(configuration: &str) -> Self {
         ensure_users();
         // `CLOEXEC` here; the shell makes the copy that the executor inherits.
         let (link, theirs) =
@@ -62,7 +66,7 @@ impl Hostile {
         // As the executor makes its own: one that does not read must not stop the monitor.
         fcntl(&theirs, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let directory = open_directory();
-        let file = write_configuration(directory.path(), "available", &profiles());
+        let file = write_configuration(directory.path(), "available", configuration);
         let notify = NotifySocket::bind(directory.path());
         // The link arrives as standard input; the daemon finds it as descriptor 3.
         let mut command = in_scope("/bin/sh".as_ref());
@@ -154,7 +158,7 @@ impl Hostile {
     }
 
     fn launch(&self, connection: u64, profile: &str, asked: AskedLimits, request: BorrowedFd<'_>) {
-        self.send(&launch_message(connection, profile, asked), &[request]);
+        self.send(&launch_message(connection, profile, asked), &[request, text().as_fd()]);
     }
 
     fn refusal(&self, of: u64) -> LaunchRefusal {
@@ -210,6 +214,11 @@ fn launch_message(connection: u64, profile: &str, limits: AskedLimits) -> ToMoni
 fn shell(script: &str) -> OwnedFd {
     let argv = ["/bin/bash", "-c", script].map(str::to_owned).to_vec();
     sealed(Work::Program(argv))
+}
+
+/// What is to stand beside the trail.
+fn text() -> OwnedFd {
+    memfd::sealed(b"{}").unwrap()
 }
 
 /// A sealed request for this work.

@@ -11,8 +11,7 @@ use crate::harness::{
 };
 use cordon_protocol::{
     CgroupMode, EndedBy, Event, ExitReport, FileIn, Health, LimitName, LimitRequest, NamespaceName,
-    NetworkMode, RunRequest,
-    client::{ClientError, blocking},
+    NetworkMode, RunRequest, client::blocking,
 };
 use std::fs;
 
@@ -166,18 +165,23 @@ fn assert_side_by_side(executor: &Executor, both: bool) {
     let marker = marker();
     let first = blocking::run(&executor.socket, "test", line(&format!("exec sleep {marker}"))).unwrap();
     eventually("the first runs", PATIENCE, || !sandboxed(&marker).is_empty());
-    match executor.ask(line("echo second")) {
-        Ok(events) if both => assert_eq!(events.report.stdout.as_deref(), Some("second\n")),
-        Err(ClientError::Refused(refusal)) if !both => {
-            assert_eq!(refusal.code.as_str(), "busy");
-            assert!(refusal.to_string().contains("one command at a time"), "{refusal}");
-        }
-        other => panic!("side by side: {both}, and {other:?}"),
+    let (mut second, _stdin) = blocking::run(&executor.socket, "test", line("echo second")).unwrap();
+    let mut first = Some(first);
+    if !both {
+        // It waits like one whose peer has no place left.
+        assert_eq!(second.next_event().unwrap(), Event::Queued { position: 1 });
+        let jobs = blocking::ps(&executor.socket, "test").unwrap();
+        let states: Vec<_> = jobs.iter().map(|job| (job.state.as_str(), job.position)).collect();
+        assert_eq!(states, [("running", None), ("queued", Some(1))]);
+        assert_eq!(sandboxed(&marker).len(), 1, "the second has not touched the first");
+        drop(first.take());
     }
-    assert_eq!(sandboxed(&marker).len(), 1, "the second has not touched the first");
+    let report = crate::harness::client::collect(second).unwrap().report;
+    assert_eq!(report.stdout.as_deref(), Some("second\n"), "{report:?}");
+    assert_eq!(sandboxed(&marker).len(), usize::from(both), "neither has touched the other");
     drop(first);
     assert_gone(&marker);
-    eventually("the next one may", PATIENCE, || executor.run(&["--", "true"]).status == 0);
+    executor.assert_works();
 }
 
 fn assert_works_on(host: LesserHost, one_at_a_time: bool) -> Executor {

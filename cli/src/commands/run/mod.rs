@@ -21,7 +21,7 @@ use cordon_protocol::{
 };
 use interruption::Interruption;
 use std::{
-    io,
+    io::{self, IsTerminal},
     os::fd::AsFd,
     path::Path,
     sync::{Arc, OnceLock},
@@ -88,7 +88,14 @@ fn follow(connection: &mut Connection, collection: &mut Collection) -> Result<Ex
     let (stdout, stderr) = (io::stdout(), io::stderr());
     loop {
         let (stream, fd, data) = match connection.next_event().map_err(Stop::Client)? {
-            Event::Queued { .. } | Event::Started { .. } => continue,
+            Event::Started { .. } => continue,
+            Event::Queued { position } => {
+                // For whoever looks on; a program that reads standard error has the command's own alone.
+                if stderr.is_terminal() {
+                    output::complain(&format!("waiting: position {position}"));
+                }
+                continue;
+            }
             Event::File(file) => {
                 collection.take(file);
                 continue;

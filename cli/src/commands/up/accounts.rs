@@ -1,9 +1,10 @@
 //! The users that keep Cordon's parts apart, made where they are missing.
 
+use super::environment::Settings;
 use crate::{failure::Failure, output};
 use nix::unistd::{Group, User};
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     os::unix::fs::OpenOptionsExt,
     path::Path,
     process::Command,
@@ -37,13 +38,16 @@ pub(super) struct InUse {
     _lock: File,
 }
 
-/// Makes what is missing.
-pub(super) fn ensure() -> Result<InUse, Failure> {
+/// Makes what is missing: also the user of the settings, where it is another.
+pub(super) fn ensure(settings: &Settings) -> Result<InUse, Failure> {
     let lock = lock_file(IN_USE)?;
     lock.lock_shared().map_err(|e| lock_failed(IN_USE, e))?;
     let making = lock_file(MAKING)?;
     making.lock().map_err(|e| lock_failed(MAKING, e))?;
-    for (name, home) in ACCOUNTS {
+    let home = settings.home.to_string_lossy();
+    let named =
+        Some((settings.user.as_str(), &*home)).filter(|(name, _)| ACCOUNTS.iter().all(|(a, _)| a != name));
+    for (name, home) in ACCOUNTS.into_iter().chain(named) {
         if !group_exists(name)? {
             make("group", name, &["groupadd", "--system", name], || group_exists(name))?;
         }
@@ -83,7 +87,8 @@ pub(super) fn remove() -> Result<(), Failure> {
         }
         Err(TryLockError::Error(error)) => return Err(lock_failed(IN_USE, error)),
     }
-    for (name, _) in ACCOUNTS {
+    for name in ours()? {
+        let name = name.as_str();
         let ours = user(name)?.is_some_and(|u| u.gecos.to_bytes() == MARK.as_bytes());
         if !ours {
             continue;
@@ -100,6 +105,20 @@ pub(super) fn remove() -> Result<(), Failure> {
         output::complain(&format!("cordon: removed user {name}"));
     }
     Ok(())
+}
+
+/// Names of the users that have our mark.
+fn ours() -> Result<Vec<String>, Failure> {
+    let users = fs::read_to_string("/etc/passwd");
+    let users = users.map_err(|e| Failure::new("reading /etc/passwd", e, "see whether root can read it"))?;
+    Ok(users.lines().filter_map(marked).collect())
+}
+
+/// The name in a line of passwd(5), where its comment is our mark.
+fn marked(line: &str) -> Option<String> {
+    let fields: Vec<_> = line.split(':').collect();
+    let name = fields.first().filter(|_| fields.get(4) == Some(&MARK))?;
+    Some((*name).to_owned())
 }
 
 /// Runs the tool; another `cordon up` may have been faster, and that is as good.
@@ -163,4 +182,19 @@ fn lookup_failed(name: &str, error: nix::errno::Errno) -> Failure {
         error,
         "see whether /etc/nsswitch.conf and /etc/passwd are sound",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_user_with_our_mark_is_ours() {
+        assert_eq!(marked("bot:x:995:995:made by cordon up:/home/bot:/bin/false").as_deref(), Some("bot"));
+        for other in
+            ["bot:x:995:995::/home/bot:/bin/false", "made by cordon up", "a:b:c:d:made by cordon upon:e", ""]
+        {
+            assert_eq!(marked(other), None, "{other}");
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! What the daemons are told: their configuration files in DIR/state, written anew at each start. The profiles in
 //! the executor's are those of DIR/profiles.toml, which is a person's own and only read.
 
-use super::directory::{Directory, write_root_file};
+use super::{
+    directory::{Directory, write_root_file},
+    environment::Settings,
+};
 use crate::{commands::config, failure::Failure, sibling};
 use serde::Serialize;
 use std::{
@@ -16,6 +19,16 @@ struct Executor {
     state_dir: PathBuf,
     audit: PathBuf,
     require: &'static str,
+    home: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<PathBuf>,
+    users: Users,
+}
+
+/// Its `users`, of which the others have their own names.
+#[derive(Serialize)]
+struct Users {
+    command: String,
 }
 
 /// Keys of `gateway.toml`.
@@ -28,12 +41,15 @@ struct Gateway {
 }
 
 /// Writes both files. The gateway's is for its own user to read; no secret is in either.
-pub(super) fn write(directory: &Directory, port: u16) -> Result<(), Failure> {
+pub(super) fn write(directory: &Directory, settings: &Settings, port: u16) -> Result<(), Failure> {
     let executor = Executor {
         socket: directory.executor_socket(),
         state_dir: directory.executor_state(),
         audit: directory.audit_file(),
         require: "available",
+        home: settings.home.clone(),
+        cwd: settings.cwd.clone(),
+        users: Users { command: settings.user.clone() },
     };
     let gateway = Gateway {
         listen: format!("127.0.0.1:{port}"),
@@ -94,6 +110,9 @@ mod tests {
             state_dir: "/s".into(),
             audit: "/a".into(),
             require: "available",
+            home: "/home/x".into(),
+            cwd: None,
+            users: Users { command: "x".into() },
         };
         let written: toml::Table = text(&keys).unwrap().parse().unwrap();
         assert_eq!(written["socket"].as_str().map(Path::new), Some(&*socket));
@@ -103,6 +122,9 @@ mod tests {
             state_dir: "/s".into(),
             audit: "/a".into(),
             require: "",
+            home: "/home/x".into(),
+            cwd: Some("/tmp".into()),
+            users: Users { command: "x".into() },
         };
         assert!(text(&keys).is_err());
     }

@@ -105,6 +105,11 @@ impl Directory {
         self.path.join("gateway.sock")
     }
 
+    /// The texts of commands, which the executor keeps beside the trail.
+    pub(super) fn texts_file(&self) -> PathBuf {
+        self.audit_file().with_file_name("commands.jsonl")
+    }
+
     /// The executor's audit trail.
     pub(super) fn audit_file(&self) -> PathBuf {
         self.path.join("audit.jsonl")

@@ -4,6 +4,7 @@ use crate::{failure::Failure, signals::Signals};
 use cordon_protocol::ExitReport;
 use nix::sys::signal::Signal;
 use std::{
+    fs::File,
     sync::mpsc::{Receiver, Sender, channel},
     thread,
     time::Instant,
@@ -14,6 +15,8 @@ use std::{
 pub(super) enum Event {
     /// We were told to stop.
     Signal(Signal),
+    /// We were told that DIR/profiles.toml has changed.
+    Reload,
     /// A child of ours has ended; which one is to be looked up.
     ChildEnded,
     /// The daemon of that name says that it is ready.
@@ -38,9 +41,12 @@ impl Events {
         let (sender, receiver) = channel();
         let events = Self { sender, receiver };
         events.feed("signals", move |sender| {
+            let terminal = has_terminal();
             while let Some(signal) = signals.next() {
                 let event = match signal {
                     Signal::SIGCHLD => Event::ChildEnded,
+                    // Its other meaning is that the terminal is gone, and with it whoever looked on.
+                    Signal::SIGHUP if terminal == has_terminal() => Event::Reload,
                     signal => Event::Signal(signal),
                 };
                 if sender.send(event).is_err() {
@@ -69,6 +75,11 @@ impl Events {
             Some(at) => self.receiver.recv_timeout(at.saturating_duration_since(Instant::now())).ok(),
         }
     }
+}
+
+/// Whether this process has a terminal that could hang up (tty(4): else it cannot be opened).
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
 }
 
 fn no_thread(what: &str, error: std::io::Error) -> Failure {

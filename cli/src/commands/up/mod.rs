@@ -4,6 +4,7 @@ mod accounts;
 mod configuration;
 mod daemon;
 mod directory;
+mod environment;
 mod events;
 mod first_command;
 pub(super) mod launcher;
@@ -17,6 +18,7 @@ use crate::{exit_status, failure::Failure, output, signals::keep_children};
 use cordon_protocol::limits;
 use daemon::{Daemon, Plan};
 use directory::Directory;
+use environment::Settings;
 use events::{Event, Events};
 use nix::sys::{
     signal::Signal,
@@ -40,7 +42,10 @@ Examples:
   sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used. The host need not offer every layer; what is lesser is said.";
+the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used, and read again on SIGHUP. The host need not offer every layer; what is lesser is said.
+
+Environment: EXEC_USER runs the commands [default: execuser], EXEC_HOME is their home directory, directly below \
+/home [default: /home/EXEC_USER], EXEC_CWD where they start [default: EXEC_HOME], PORT is where the gateway listens unless --port says it.";
 
 /// Where and how long to serve.
 #[derive(Debug, clap::Args)]
@@ -52,9 +57,9 @@ pub(crate) struct Args {
     /// Directory for sockets, token and state
     #[arg(long, value_name = "DIR", default_value = "/run/cordon", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
-    /// Port of the gateway on 127.0.0.1; 0 is any free one
-    #[arg(long, value_name = "N", default_value_t = limits::GATEWAY_PORT)]
-    port: u16,
+    /// Port of the gateway on 127.0.0.1; 0 is any free one [default: 3800]
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
     /// Remove what earlier runs made: sockets, token, state and users
     #[arg(long, conflicts_with = "once")]
     undo: bool,
@@ -72,14 +77,15 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
     if args.undo {
         return undo::execute(&args.dir);
     }
+    let settings = Settings::read()?;
     // First, since it starts this program anew.
     scope::enter_delegated();
     // Before any thread and any child, so that a signal never leaves something behind.
     let events = Events::watch()?;
-    let _users = accounts::ensure()?;
+    let _users = accounts::ensure(&settings)?;
     let directory = Directory::prepare(&args.dir)?;
     let mut daemons = Vec::new();
-    let served = serve(args, &directory, &events, &mut daemons);
+    let served = serve(args, &settings, &directory, &events, &mut daemons);
     let stopped = stop(daemons, &events);
     directory.remove_sockets();
     served.and_then(|status| stopped.map(|forced| forced.unwrap_or(status)))
@@ -87,13 +93,14 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
 
 fn serve(
     args: &Args,
+    settings: &Settings,
     directory: &Directory,
     events: &Events,
     daemons: &mut Vec<Daemon>,
 ) -> Result<u8, Failure> {
     // Bound by root before anything runs: a port that is taken is the most likely failure.
-    let (listeners, port) = listeners::bind(directory, args.port)?;
-    configuration::write(directory, port)?;
+    let (listeners, port) = listeners::bind(directory, args.port.unwrap_or(settings.port))?;
+    configuration::write(directory, settings, port)?;
     let token = directory.token()?;
     for plan in [Plan::executor(directory)?, Plan::gateway(directory, listeners)?] {
         let name = plan.name();
@@ -132,9 +139,20 @@ fn serve(
             }
             None => return Ok(exit_status::SUCCESS),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            Some(Event::Reload) => reload(directory, settings, port, daemons),
             _ => {}
         }
     }
+}
+
+/// Has the executor take over what has changed in DIR/profiles.toml; a bad file changes nothing.
+fn reload(directory: &Directory, settings: &Settings, port: u16, daemons: &mut [Daemon]) {
+    if let Err(failure) = configuration::write(directory, settings, port) {
+        failure.report(exit_status::FAILURE);
+        return output::complain("cordon: the configuration stays as it was");
+    }
+    // It stands first; the gateway has nothing of it.
+    daemons.iter_mut().take(1).for_each(|executor| executor.signal(Signal::SIGHUP));
 }
 
 /// Waits until the daemon says that it is ready; the signal, when one tells us to stop before.
@@ -172,7 +190,7 @@ fn stop(mut daemons: Vec<Daemon>, events: &Events) -> Result<Option<u8>, Failure
         daemon.signal(Signal::SIGTERM);
         while daemon.ended().is_none() {
             match events.next(Some(deadline)) {
-                Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_)) => {}
+                Some(Event::ChildEnded | Event::Ready(_) | Event::Answer(_) | Event::Reload) => {}
                 told => {
                     if let Some(Event::Signal(signal)) = told {
                         impatient = Some(signal);

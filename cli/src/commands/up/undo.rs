@@ -37,7 +37,9 @@ fn remove_content(directory: &Directory) -> Result<(), Failure> {
     if directory.made_token_mark().exists() {
         removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
     }
-    removed(&directory.audit_file(), fs::remove_file(directory.audit_file()))?;
+    for file in [directory.audit_file(), directory.texts_file()] {
+        removed(&file, fs::remove_file(&file))?;
+    }
     removed(&directory.state(), fs::remove_dir_all(directory.state()))?;
     if we_made_it {
         match fs::remove_dir(path) {

@@ -153,6 +153,9 @@ pub enum ToServer {
     /// Answer to `ListWorkspaces`. One descriptor: a file with a line `NAME SECONDS` for each; none when they could
     /// not be read.
     Workspaces(ConnectionId),
+    /// The configuration has changed. One descriptor: a file with its policy, which holds for every message after
+    /// this one.
+    Policy,
     /// Answer to `DeleteWorkspace`.
     WorkspaceDeleted {
         /// Who asked.
@@ -351,6 +354,7 @@ impl ToServer {
                 writer.number(*connection);
                 writer.list(ports, |writer, port| writer.number(u64::from(*port)));
             }
+            Self::Policy => writer = Writer::new(14),
         }
         writer.message
     }
@@ -396,6 +400,7 @@ impl ToServer {
                     reader.number()?.try_into().map_err(|_| Malformed)
                 })?,
             },
+            14 => Self::Policy,
             _ => return Err(Malformed),
         };
         reader.end()?;

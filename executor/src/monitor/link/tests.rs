@@ -67,6 +67,7 @@ fn every_message_round_trips() {
         ToServer::LaunchRefused { connection: 3, refusal: LaunchRefusal::DiskFull { free: 1, floor: 2 } },
         ToServer::Collecting(4),
         ToServer::Workspaces(5),
+        ToServer::Policy,
         ToServer::WorkspaceDeleted { connection: 6, deletion: Deletion::InUse },
         ToServer::Services { connection: 7, ports: vec![u16::MAX; 2 * limits::SERVICES_MAX] },
     ] {

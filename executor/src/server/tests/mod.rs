@@ -16,6 +16,7 @@ use crate::{
     sealed::SealedRequest,
     sys::{memfd::sealed_length, scm},
 };
+use cordon_protocol::audit::Text;
 use cordon_protocol::{
     Action, EndedBy, Event, ExitReport, Health, Hello, LayerReport, Refusal, Request, RunRequest,
     codec::{encode_frame, read_frame},
@@ -136,12 +137,21 @@ impl Monitor {
     fn launch(&self, job: JobId, output_bytes: u64, capture_bytes: u64) -> Command {
         let (launch, descriptors) = self.hear_with();
         let ToMonitor::Launch { connection, stdin, .. } = launch else { panic!("{launch:?}") };
-        let [sealed] = <[OwnedFd; 1]>::try_from(descriptors).unwrap();
-        assert!(sealed_length(sealed.as_fd()).is_some());
-        let mut bytes = Vec::new();
-        let mut sealed = File::from(sealed);
-        sealed.rewind().unwrap();
-        sealed.read_to_end(&mut bytes).unwrap();
+        let [sealed, text] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
+        let content = |sealed: OwnedFd| {
+            assert!(sealed_length(sealed.as_fd()).is_some());
+            let mut bytes = Vec::new();
+            let mut sealed = File::from(sealed);
+            sealed.rewind().unwrap();
+            sealed.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let (bytes, text) = (content(sealed), content(text));
+        let text: Text = serde_json::from_slice(&text).unwrap();
+        let request = SealedRequest::decode(&bytes).unwrap();
+        // What the trail's readers see is what the command gets.
+        let SealedRequest { work, env, cwd } = request.clone();
+        assert!(text.cut || (text.work, text.env, text.cwd) == (work, env, cwd));
         let pipe = || nix::unistd::pipe().unwrap();
         let (stdout, stderr, input) = (pipe(), pipe(), pipe());
         let mut near = vec![stdout.0.as_fd(), stderr.0.as_fd()];
@@ -154,7 +164,7 @@ impl Monitor {
             stdout: stdout.1.into(),
             stderr: stderr.1.into(),
             stdin: stdin.then(|| input.0.into()),
-            request: SealedRequest::decode(&bytes).unwrap(),
+            request,
             launch,
         }
     }

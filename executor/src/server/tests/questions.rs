@@ -69,6 +69,7 @@ fn an_ending_executor_takes_no_more_and_lets_the_running_end() {
     let mut waiting = monitor.ask(&Request::Run(Box::new(request("b"))));
     let mut silent = monitor.connect();
     silent.send(&hello(1));
+    assert_eq!(waiting.event(), Some(Event::Queued { position: 1 }));
     monitor.hear_nothing();
     monitor.say(&ToServer::Drain, &[]);
     assert_eq!(waiting.refusal().code, RefusalCode::ShuttingDown);

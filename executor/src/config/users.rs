@@ -1,0 +1,160 @@
+//! The users that keep the parts apart: none is root, no two share anything.
+
+use super::ConfigError;
+use nix::unistd::{Group, User};
+use serde::Deserialize;
+
+/// The users that keep the parts apart, none of them root, no two the same.
+#[derive(Debug, Clone)]
+pub struct Users {
+    /// Runs the commands.
+    pub command: Account,
+    /// Runs the server half.
+    pub server: Account,
+    /// Runs each sandbox's init.
+    pub init: Account,
+    /// Runs the gateway; none on a host without one.
+    pub gateway: Option<Account>,
+    /// Group whose members may connect.
+    pub group: u32,
+}
+
+/// A user that is not root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    /// An account that need not exist, for unit tests.
+    #[cfg(test)]
+    pub(crate) fn of(name: &str, uid: u32, gid: u32) -> Self {
+        Self { name: name.to_owned(), uid, gid }
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Uid, never 0 and never the overflow uid.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Primary gid, never 0.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+}
+
+/// Uid that the kernel shows for one it cannot map (user_namespaces(7)); never an account, never a peer.
+pub const OVERFLOW_UID: u32 = 65534;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawUsers {
+    pub(super) command: String,
+    pub(super) server: String,
+    pub(super) init: String,
+    pub(super) gateway: String,
+    pub(super) group: String,
+}
+
+impl Default for RawUsers {
+    fn default() -> Self {
+        Self {
+            command: "execuser".into(),
+            server: "cordon-exec".into(),
+            init: "cordon-init".into(),
+            gateway: "cordon".into(),
+            group: "cordon".into(),
+        }
+    }
+}
+
+impl Users {
+    /// The accounts behind the names.
+    ///
+    /// # Errors
+    /// Names the key, or the users, and what is wrong.
+    pub(super) fn from_raw(raw: &RawUsers) -> Result<Self, ConfigError> {
+        let command = account("users.command", &raw.command)?;
+        let server = account("users.server", &raw.server)?;
+        let init = account("users.init", &raw.init)?;
+        let gateway = match User::from_name(&raw.gateway) {
+            Ok(Some(_)) => Some(account("users.gateway", &raw.gateway)?),
+            _ => None,
+        };
+        let group = Group::from_name(&raw.group).ok().flatten();
+        let missing =
+            || ConfigError::Value(format!("users.group: no group `{}`; make it with groupadd", raw.group));
+        let group = group.ok_or_else(missing)?.gid.as_raw();
+        let users = Self { command, server, init, gateway, group };
+        users.check_distinct()?;
+        Ok(users)
+    }
+
+    fn accounts(&self) -> impl Iterator<Item = &Account> {
+        [&self.command, &self.server, &self.init].into_iter().chain(&self.gateway)
+    }
+
+    /// No two share a uid or a primary group, and none is in a further group.
+    fn check_distinct(&self) -> Result<(), ConfigError> {
+        let accounts: Vec<_> = self.accounts().collect();
+        for (i, one) in accounts.iter().enumerate() {
+            if let Some(other) = accounts[..i].iter().find(|o| o.uid == one.uid || o.gid == one.gid) {
+                let text = format!("users `{}` and `{}` share a uid or a group", other.name, one.name);
+                return Err(ConfigError::Value(text));
+            }
+            let groups = supplementary_groups(one)?;
+            if !groups.is_empty() {
+                let text = format!("user `{}` is also in {}; take it out", one.name, groups.join(", "));
+                return Err(ConfigError::Value(text));
+            }
+        }
+        if self.command.gid == self.group {
+            return Err(ConfigError::Value("users.command is in the group that may connect".into()));
+        }
+        Ok(())
+    }
+
+    /// Accounts that could log in, each worth a warning.
+    pub fn with_login_shell(&self) -> Vec<&str> {
+        let can_log_in = |a: &&Account| {
+            let user = User::from_name(&a.name).ok().flatten();
+            user.is_some_and(|u| !u.shell.ends_with("nologin") && !u.shell.ends_with("false"))
+        };
+        self.accounts().filter(can_log_in).map(|a| a.name.as_str()).collect()
+    }
+}
+
+/// The user of that name, which must exist and be nobody special.
+fn account(key: &str, name: &str) -> Result<Account, ConfigError> {
+    let error = |problem: &str| ConfigError::Value(format!("{key}: `{name}` {problem}"));
+    if name.is_empty() {
+        return Err(error("is empty"));
+    }
+    let user = User::from_name(name).map_err(|e| error(&format!("cannot be looked up: {e}")))?;
+    let user = user.ok_or_else(|| error("does not exist; make it with useradd --system, or `cordon up`"))?;
+    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+    if uid == 0 || gid == 0 {
+        return Err(error("is root or in root's group"));
+    }
+    if uid == OVERFLOW_UID || uid == u32::MAX || gid == u32::MAX {
+        return Err(error("has a uid that stands for nobody"));
+    }
+    Ok(Account { name: name.to_owned(), uid, gid })
+}
+
+/// Names of the groups in which the account is listed beside its own.
+fn supplementary_groups(account: &Account) -> Result<Vec<String>, ConfigError> {
+    let error = |e| ConfigError::Value(format!("groups of `{}`: cannot be looked up: {e}", account.name));
+    let name = std::ffi::CString::new(account.name.as_str()).map_err(|e| error(e.to_string()))?;
+    let gid = nix::unistd::Gid::from_raw(account.gid);
+    let groups = nix::unistd::getgrouplist(&name, gid).map_err(|e| error(e.to_string()))?;
+    let others = groups.into_iter().filter(|g| *g != gid);
+    Ok(others.map(|g| Group::from_gid(g).ok().flatten().map_or(g.to_string(), |g| g.name)).collect())
+}
