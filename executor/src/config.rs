@@ -8,6 +8,7 @@ mod users;
 
 pub use document::document;
 pub use policy::{POLICY_MAX, Policy};
+pub use services::Relays;
 pub use users::{Account, OVERFLOW_UID, Users};
 
 use crate::profile::{Profile, ProfileError, RawProfile};
@@ -44,6 +45,8 @@ pub struct Config {
     pub free_space_min: u64,
     /// Commands of all peers at once.
     pub max_commands: u32,
+    /// The services of the profiles that the executor was started with.
+    pub relays: Relays,
     /// By name.
     pub profiles: BTreeMap<String, Profile>,
 }
@@ -274,6 +277,7 @@ impl Config {
             cwd,
             free_space_min: raw.free_space_min.0,
             max_commands: raw.max_commands,
+            relays: Relays::of(profiles.values()),
             profiles,
         })
     }

@@ -68,7 +68,7 @@ fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>, caps: Con
 
 /// In the order of a sandbox's lock-down, for the same reasons.
 fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
-    let ports = config.service_ports();
+    let ports = &config.relays.ports;
     let filter = server::lockdown::filter(!ports.is_empty()).map_err(filter_failed)?;
     fds::close_all_but_standard(&[link.as_raw_fd()])?;
     crate::sys::process::reset_signals()?;
@@ -84,7 +84,7 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
     init::not_dumpable()?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The link tells whether the monitor died before that: the first read would show its end.
-    confine(&filter, &ports)
+    confine(&filter, ports)
 }
 
 /// What holds even for a process that could have its privileges back.

@@ -50,7 +50,7 @@ impl Host {
             landlock_layer(landlock_abi, config.landlock_abi_min),
             seccomp_layer(),
         ];
-        layers.extend(services_layer(&config.service_ports(), landlock_abi));
+        layers.extend(services_layer(&config.relays.ports, landlock_abi));
         let cgroup = cgroups.mode();
         let one_at_a_time =
             !namespaces && (landlock_abi < landlock::SIGNAL_SCOPE_ABI || cgroup == CgroupMode::None);

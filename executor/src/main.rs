@@ -157,7 +157,7 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
-    let caps = connection_caps(config.services_most())?;
+    let caps = connection_caps(config.relays.most)?;
     let _lock = lock_state(&config.state_dir)?;
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
     hold_signals()?;

@@ -75,6 +75,8 @@ impl Config {
             ("users.init", users.init != others.init),
             ("users.gateway", users.gateway != others.gateway),
             ("users.group", users.group != others.group),
+            // The server half's lock is made once, for the ports of the start, and so is its share of open files.
+            ("profiles.*.services", !self.relays.covers(&now.relays)),
         ];
         keys.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
     }
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn what_only_a_restart_can_change_is_named() {
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 11] = [
+        let changes: [(&str, Change); 13] = [
             ("socket", |c| c.socket = PathBuf::from("/x")),
             ("state_dir", |c| c.state_dir = PathBuf::from("/x")),
             ("audit", |c| c.audit = PathBuf::from("/x")),
@@ -131,8 +133,11 @@ mod tests {
             ("users.init", |c| c.users.init = Account::of("x", 1, 2)),
             ("users.gateway", |c| c.users.gateway = Some(Account::of("x", 1, 2))),
             ("users.group", |c| c.users.group += 1),
+            ("profiles.*.services", |c| c.relays.ports = [80, 81, 82].into()),
+            ("profiles.*.services", |c| c.relays.most = 3),
         ];
-        let config = fixture::config();
+        let mut config = fixture::config();
+        (config.relays.ports, config.relays.most) = ([80, 81].into(), 2);
         for (key, change) in changes {
             let mut changed = config.clone();
             change(&mut changed);
@@ -141,6 +146,7 @@ mod tests {
         let mut other = config.clone();
         other.profiles.clear();
         (other.max_commands, other.free_space_min) = (1, 1);
+        (other.relays.ports, other.relays.most) = ([81].into(), 1);
         assert_eq!(config.fixed_difference(&other), None);
     }
 }

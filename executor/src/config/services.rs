@@ -1,16 +1,30 @@
 //! The services of all profiles together: what the server half has to reach and to hold.
 
-use super::Config;
+use crate::profile::Profile;
 use std::collections::BTreeSet;
 
-impl Config {
+/// What the server half was locked down for, at the executor's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Relays {
     /// Ports of all profiles' services, each once.
-    pub fn service_ports(&self) -> BTreeSet<u16> {
-        self.profiles.values().flat_map(|profile| &profile.services).copied().collect()
+    pub ports: BTreeSet<u16>,
+    /// How many services a profile has at most.
+    pub most: usize,
+}
+
+impl Relays {
+    /// Those of these profiles.
+    pub fn of<'a>(profiles: impl Iterator<Item = &'a Profile>) -> Self {
+        let mut relays = Self::default();
+        for profile in profiles {
+            relays.ports.extend(&profile.services);
+            relays.most = relays.most.max(profile.services.len());
+        }
+        relays
     }
 
-    /// How many services a profile has at most.
-    pub fn services_most(&self) -> usize {
-        self.profiles.values().map(|profile| profile.services.len()).max().unwrap_or(0)
+    /// Whether whoever is locked down for these can serve those too.
+    pub fn covers(&self, others: &Self) -> bool {
+        self.ports.is_superset(&others.ports) && self.most >= others.most
     }
 }

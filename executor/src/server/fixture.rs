@@ -29,6 +29,7 @@ pub(crate) fn config() -> Config {
         free_space_min: 0,
         home: "/home/execuser".into(),
         max_commands: 100,
+        relays: crate::config::Relays::default(),
         profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
     }
 }
