@@ -151,3 +151,42 @@ fn the_processor_share_is_held() {
     // A machine with other work may give less; only the kernel can make it half at most.
     assert!(share < 0.65 || host::cgroup_mode() != CgroupMode::V2, "{share}");
 }
+
+#[test]
+fn memory_is_seen_whichever_thread_of_a_process_is_left() {
+    // A process whose first thread has ended is a zombie by its number, and goes on.
+    let code = "
+import ctypes, threading, time
+def hog():
+    while ') Z' not in open('/proc/self/stat').read(): time.sleep(0.01)
+    held = bytearray(b'x') * (300 << 20)
+    time.sleep(20)
+threading.Thread(target=hog).start()
+ctypes.CDLL(None).syscall(60, 0)";
+    let limits = LimitRequest { memory_bytes: Some(64 << 20), ..LimitRequest::default() };
+    let report = report(&Executor::start(""), code, limits);
+    assert_eq!(report.ended_by, EndedBy::OutOfMemory, "{report:?}");
+    assert_eq!(report.limits_hit, [LimitName::Memory]);
+}
+
+#[test]
+fn memory_that_a_child_borrows_until_its_exec_is_counted_once() {
+    // posix_spawn(3) shares all memory with the child, which here waits for somebody to open a pipe.
+    let code = "
+import os, time
+os.mkfifo('pipe')
+if os.fork() == 0:
+    while not os.path.exists('ready'): time.sleep(0.01)
+    time.sleep(1.5)
+    open('pipe', 'w').close()
+    os._exit(0)
+held = bytearray(b'x') * (300 << 20)
+open('ready', 'w').close()
+actions = [(os.POSIX_SPAWN_OPEN, 0, 'pipe', os.O_RDONLY, 0)]
+child = os.posix_spawn('/bin/cat', ['cat'], os.environ, file_actions=actions)
+print(os.waitpid(child, 0)[1], len(held))";
+    let limits = LimitRequest { memory_bytes: Some(448 << 20), ..LimitRequest::default() };
+    let report = report(&Executor::start(""), code, limits);
+    assert_eq!(report.ended_by, EndedBy::Exit, "{report:?}");
+    assert_eq!(report.stdout.as_deref(), Some("0 314572800\n"));
+}

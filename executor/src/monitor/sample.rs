@@ -1,12 +1,13 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
 use super::launch::Process;
-use crate::sys::process::{CloneOptions, Cloned, clone_process, close_all_but, exit_now};
+use crate::sys::process::{CloneOptions, Cloned, clone_process, close_all_but, compare_memory, exit_now};
 use nix::{
     errno::Errno,
     sys::{prctl::set_pdeathsig, signal::Signal, statvfs::fstatvfs},
 };
 use std::{
+    cmp::Ordering,
     collections::BTreeSet,
     fs,
     os::{
@@ -54,7 +55,7 @@ pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) 
             let kept: Vec<_> = storage.iter().map(AsRawFd::as_raw_fd).collect();
             let _ = close_all_but(&kept);
             let _ = set_pdeathsig(Signal::SIGKILL);
-            let counted = processes.iter().map(|pid| proportional(*pid));
+            let counted = distinct(processes).into_iter().map(proportional);
             exit_now(i32::from(total(stored(storage), counted) > limit))
         }
     }
@@ -80,16 +81,50 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Resident pages that belong to no file on a disk (proc_pid_status(5)). Takes no lock of the process's.
+/// Resident or swapped pages that belong to no file on a disk (proc_pid_status(5)). Takes no lock of the
+/// process's.
 fn resident(pid: i32) -> Held {
-    let text = read(format!("/proc/{pid}/status"));
-    Held { anonymous: kibibytes(&text, "RssAnon:"), shared: kibibytes(&text, "RssShmem:") }
+    told(&of_living_thread(pid, "status", "RssAnon:"), ["RssAnon:", "VmSwap:", "RssShmem:"])
 }
 
-/// The same with shared pages divided among their holders (proc_pid_smaps(5)).
+/// The same with shared pages divided among their holders (proc_pid_smaps(5)). Where that is not to be had, as
+/// without CAP_SYS_PTRACE, they are counted for each: nobody holds nothing because he could not be asked.
 fn proportional(pid: i32) -> Held {
-    let text = read(format!("/proc/{pid}/smaps_rollup"));
-    Held { anonymous: kibibytes(&text, "Pss_Anon:"), shared: kibibytes(&text, "Pss_Shmem:") }
+    let text = of_living_thread(pid, "smaps_rollup", "Pss_Anon:");
+    if text.is_empty() { resident(pid) } else { told(&text, ["Pss_Anon:", "SwapPss:", "Pss_Shmem:"]) }
+}
+
+/// What the lines of these names say: of anonymous memory what is resident and what is swapped out, which a
+/// process can do with its own (madvise(2), MADV_PAGEOUT), and shared memory.
+fn told(text: &str, [anonymous, swapped, shared]: [&str; 3]) -> Held {
+    let anonymous = kibibytes(text, anonymous).saturating_add(kibibytes(text, swapped));
+    Held { anonymous, shared: kibibytes(text, shared) }
+}
+
+/// A file of the process that says something about its memory, which the line `key` shows; empty when none
+/// does. Of a process whose first thread has ended while others go on, only those still tell.
+fn of_living_thread(pid: i32, file: &str, key: &str) -> String {
+    let tells = |text: &String| text.lines().any(|line| line.starts_with(key));
+    let own = read(format!("/proc/{pid}/{file}"));
+    if tells(&own) {
+        return own;
+    }
+    let others = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    others.map(|task| read(task.path().join(file))).find(tells).unwrap_or_default()
+}
+
+/// Of processes that have all their memory in common, as parent and child have between vfork(2) and exec, one:
+/// of its pages /proc says that they are nobody else's.
+fn distinct(processes: &[i32]) -> Vec<i32> {
+    let mut found: Vec<i32> = Vec::new();
+    for pid in processes {
+        // What cannot be compared is another's.
+        let compared = |other: &i32| compare_memory(*other, *pid).unwrap_or(Ordering::Less);
+        if let Err(at) = found.binary_search_by(compared) {
+            found.insert(at, *pid);
+        }
+    }
+    found
 }
 
 /// The value of a line `KEY 12 kB`, bytes; 0 when there is none.

@@ -6,6 +6,7 @@ use nix::{
     unistd::Pid,
 };
 use std::{
+    cmp::Ordering,
     mem::size_of,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
@@ -227,6 +228,21 @@ pub fn set_nice(value: i32) -> Result<(), Errno> {
     Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) })?;
     // SAFETY: as above.
     if unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == value { Ok(()) } else { Err(Errno::EPROTO) }
+}
+
+/// Whether two processes have the same memory, and else which comes first in an order of the kernel's (kcmp(2)).
+///
+/// # Errors
+/// errno of kcmp(2): `EPERM` without CAP_SYS_PTRACE, `ESRCH` when one has ended.
+pub fn compare_memory(one: i32, other: i32) -> Result<Ordering, Errno> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: takes numbers and touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) };
+    match Errno::result(result)? {
+        0 => Ok(Ordering::Equal),
+        1 => Ok(Ordering::Less),
+        _ => Ok(Ordering::Greater),
+    }
 }
 
 /// Closes every descriptor that is not in `keep` (close_range(2)).

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 pub(crate) struct LesserHost {
     /// cgroup v2 as this host has it; else no hierarchy is mounted.
     pub(crate) cgroup: bool,
-    /// CAP_SYS_ADMIN, without which no namespace can be made.
+    /// CAP_SYS_ADMIN, without which no namespace can be made; and, as a plain container lacks them all,
+    /// CAP_SYS_PTRACE and CAP_PERFMON, without which other users' processes cannot be looked into.
     pub(crate) admin: bool,
     /// The Landlock ABI that the kernel says it has (0: no such system call); none leaves it alone.
     pub(crate) landlock: Option<u32>,
@@ -82,7 +83,7 @@ elif landlock > 0:
     ours.close(); theirs.close()
 elif not cgroup and not admin:
     below()
-if not admin: prctl(24, 21)  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+for capability in () if admin else (21, 19, 38): prctl(24, capability)  # PR_CAPBSET_DROP
 os.execv(sys.argv[4], sys.argv[4:])
 "#;
 

@@ -73,6 +73,40 @@ fn lines_that_are_cut_garbled_or_too_large_hold_nothing() {
 }
 
 #[test]
+fn what_is_swapped_out_is_still_held() {
+    let text = "VmSwap:\t 2048 kB\nRssAnon:\t 1024 kB\nRssFile:\t 99 kB\nRssShmem:\t 4096 kB\n";
+    assert_eq!(told(text, ["RssAnon:", "VmSwap:", "RssShmem:"]), mebibytes(3, 4));
+    // These are the kernel's names, and no process may come away as one that holds nothing.
+    let own = std::process::id();
+    for (file, names) in [
+        ("status", ["RssAnon:", "VmSwap:", "RssShmem:"]),
+        ("smaps_rollup", ["Pss_Anon:", "SwapPss:", "Pss_Shmem:"]),
+    ] {
+        let text = read(format!("/proc/{own}/{file}"));
+        assert!(names.iter().all(|name| text.lines().any(|line| line.starts_with(name))), "{text}");
+    }
+}
+
+#[test]
+fn processes_with_all_their_memory_in_common_are_one_and_copies_are_not() {
+    let own = i32::try_from(std::process::id()).unwrap();
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let mut all: Vec<i32> = threads.filter_map(|t| t.file_name().to_str()?.parse().ok()).collect();
+    assert!(all.len() > 1, "a test has a thread of its own");
+    assert_eq!(distinct(&all).len(), 1);
+    let mut children: Vec<_> = (0..5).map(|_| Command::new("sleep").arg("60").spawn().unwrap()).collect();
+    all.extend(children.iter().map(|child| i32::try_from(child.id()).unwrap()));
+    all.push(own);
+    assert_eq!(distinct(&all).len(), 6);
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // Of those that have gone nothing is known.
+    assert_eq!(distinct(&[i32::MAX, i32::MAX]).len(), 2);
+}
+
+#[test]
 fn memory_is_what_is_stored_or_mapped_and_not_both() {
     let held = || [mebibytes(10, 3), mebibytes(1, 4)].into_iter();
     assert_eq!(total(0, held()), 18 << 20);
