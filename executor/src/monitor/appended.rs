@@ -27,7 +27,7 @@ pub(super) struct Appended {
 }
 
 impl Appended {
-    /// Opens or makes the file, readable by `group`, and the directories above it.
+    /// Opens or makes the file, to be given to `group`, and the directories above it.
     ///
     /// # Errors
     /// A file that cannot be written, or is not root's alone.
@@ -35,8 +35,16 @@ impl Appended {
         if let Some(parent) = path.parent() {
             fs::DirBuilder::new().recursive(true).create(parent).about(parent.display())?;
         }
-        let file = open_locked(path, group)?;
+        let file = open_locked(path)?;
         Ok(Self { path: path.to_owned(), group, length: file.metadata()?.len(), file })
+    }
+
+    /// Lets the group read it. Not before it has proven to be what it is to be: any other file is somebody's.
+    ///
+    /// # Errors
+    /// errno of fchown(2) or fchmod(2).
+    pub(super) fn give(&self) -> Result<(), Fault> {
+        give(&self.file, Some(self.group), MODE).about(self.path.display())
     }
 
     /// The file.
@@ -73,13 +81,13 @@ impl Appended {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).about(self.path.display()),
         }
-        let fresh = open_locked(&self.path, self.group)?;
+        let fresh = open_locked(&self.path)?;
         if fresh.metadata()?.len() > 0 {
             let text = format!("{} is another file than it was; move it away", self.path.display());
             return Err(Fault::new(Errno::EBADMSG, text));
         }
         (self.file, self.length) = (fresh, 0);
-        Ok(())
+        self.give()
     }
 
     /// Adds a piece. When it cannot be written whole, what was written of it is taken back.
@@ -103,36 +111,35 @@ impl Appended {
     }
 }
 
-fn open_locked(path: &Path, group: u32) -> Result<Flock<File>, Fault> {
-    let file = open_root_file(path, Some(group), MODE, OFlag::O_APPEND)?;
+fn open_locked(path: &Path) -> Result<Flock<File>, Fault> {
+    let file = open_root_file(path, OFlag::O_APPEND)?;
     let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
     let taken = |errno| Fault::new(errno, format!("{}: another executor writes to it", path.display()));
     locked.map_err(|(_, errno)| taken(errno))
 }
 
-/// A file that only root may write, made when it is missing.
+/// A file that only root may write, made when it is missing, for root alone.
 ///
 /// # Errors
 /// It cannot be opened or made, or somebody else may write it.
-pub(super) fn open_root_file(
-    path: &Path,
-    group: Option<u32>,
-    mode: u32,
-    flags: OFlag,
-) -> Result<File, Fault> {
+pub(super) fn open_root_file(path: &Path, flags: OFlag) -> Result<File, Fault> {
     let mut options = OpenOptions::new();
     // Never a pipe that is waited for.
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    options.read(true).write(true).create(true).mode(mode).custom_flags(flags.bits());
+    options.read(true).write(true).create(true).mode(0o600).custom_flags(flags.bits());
     let file = options.open(path).about(path.display())?;
     let meta = file.metadata().about(path.display())?;
     if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
         let text = format!("{} is not a file of root's alone; chown root, chmod go-w", path.display());
         return Err(Fault::new(Errno::EPERM, text));
     }
-    fchown(&file, Some(Uid::from_raw(0)), group.map(Gid::from_raw)).about(path.display())?;
-    file.set_permissions(fs::Permissions::from_mode(mode)).about(path.display())?;
     Ok(file)
+}
+
+/// Gives the file its group and mode.
+pub(super) fn give(file: &File, group: Option<u32>, mode: u32) -> io::Result<()> {
+    fchown(file, Some(Uid::from_raw(0)), group.map(Gid::from_raw))?;
+    file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
 #[cfg(test)]

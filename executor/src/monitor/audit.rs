@@ -7,7 +7,7 @@
 //! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
 //! take O_APPEND away again (fcntl(2), F_SETFL).
 
-use super::appended::{Appended, open_root_file};
+use super::appended::{Appended, give, open_root_file};
 use crate::sandbox::steps::{About, Fault};
 use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
 use nix::{errno::Errno, fcntl::OFlag};
@@ -46,14 +46,17 @@ impl Audit {
     pub fn open(path: &Path, kept: &Path, group: u32) -> Result<Self, Fault> {
         let trail = Appended::open(path, group)?;
         let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
-        let kept = open_root_file(kept, None, 0o600, OFlag::empty())?;
+        let head = kept;
+        let kept = open_root_file(head, OFlag::empty())?;
         let mut audit = Self { trail, texts, kept, head: Head::default(), told: 0 };
         let ended = audit.kept_head()?;
         audit.head = if audit.trail.length() == 0 {
             // Rotated away, or the first of all: the chain goes on.
             ended
         } else {
-            let last = audit.last().about(path.display())?;
+            let named =
+                |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
+            let last = audit.last().map_err(named)?;
             if last.seq < ended.seq {
                 let text = format!(
                     "{} ends with number {}, its head was number {}: lines were cut off; look into it, move the file \
@@ -66,6 +69,10 @@ impl Audit {
             }
             last
         };
+        // Not before: a file that is no trail is somebody's, and not for the group to read.
+        audit.trail.give()?;
+        audit.texts.give()?;
+        give(&audit.kept, None, 0o600).about(head.display())?;
         audit.record(Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned() })?;
         audit.tell();
         Ok(audit)
@@ -182,6 +189,7 @@ mod tests {
     use cordon_protocol::audit::Walk;
     use nix::unistd::Uid;
     use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn walk(path: &Path) -> Walk {
         let mut walk = Walk::default();
@@ -225,6 +233,26 @@ mod tests {
         fs::remove_file(&path).unwrap();
         drop(Audit::open(&path, &head, 0).unwrap());
         assert_eq!(walk(&path).head().seq, 5);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_trail_is_left_as_it_is() {
+        let directory = std::env::temp_dir().join(format!("cordon-audit-foreign-{}", std::process::id()));
+        let (path, head) = (directory.join("notes"), directory.join("head"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(&path, "private\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let fault = Audit::open(&path, &head, 12_345).unwrap_err();
+        assert!(fault.detail.starts_with(&format!("{}: ", path.display())), "{fault:?}");
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.gid() == 12_345), (0o600, false));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "private\n");
+        // The control: a trail is for the group.
+        fs::remove_file(&path).unwrap();
+        drop(Audit::open(&path, &head, 12_345).unwrap());
+        let (trail, head) = (fs::metadata(&path).unwrap(), fs::metadata(&head).unwrap());
+        assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 12_345, 0o600));
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -66,6 +66,9 @@ impl Directory {
         directory.refuse_foreign_daemons()?;
         // The lock is ours: whatever is left is from a run that was killed.
         directory.remove_sockets();
+        if fs::symlink_metadata(directory.audit_file()).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            write_root_file(&directory.made_audit_mark(), "", 0o644)?;
+        }
         make_directory(&directory.executor_state(), 0o711)?;
         Ok(directory)
     }
@@ -158,6 +161,11 @@ impl Directory {
     /// There when we made the token.
     pub(super) fn made_token_mark(&self) -> PathBuf {
         self.path.join("state/made-token")
+    }
+
+    /// There when the audit trail is one that we began.
+    pub(super) fn made_audit_mark(&self) -> PathBuf {
+        self.path.join("state/made-audit")
     }
 
     /// Removes every socket, and nothing else that may have its name. What is not there needs no removing.

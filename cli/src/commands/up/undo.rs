@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{exit_status, failure::Failure, output};
 use std::{
+    ffi::OsString,
     fs, io,
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
@@ -27,7 +29,8 @@ fn clear(path: &Path) -> Result<(), Failure> {
 
 fn remove_content(directory: &Directory) -> Result<(), Failure> {
     let path = directory.path();
-    if let Some(mounted) = mounted_in(&directory.state()) {
+    let unknown = |e| Failure::new(format!("clearing {}", path.display()), e, "mount /proc, then undo again");
+    if let Some(mounted) = mounted_in(&directory.state()).map_err(unknown)? {
         let cause = format!("{} is still mounted", mounted.display());
         let next = format!("umount {}, then undo again", mounted.display());
         return Err(Failure::new(format!("clearing {}", path.display()), cause, next));
@@ -37,8 +40,10 @@ fn remove_content(directory: &Directory) -> Result<(), Failure> {
     if directory.made_token_mark().exists() {
         removed(&directory.token_file(), fs::remove_file(directory.token_file()))?;
     }
-    for file in [directory.audit_file(), directory.texts_file()] {
-        removed(&file, fs::remove_file(&file))?;
+    if directory.made_audit_mark().exists() {
+        for file in [directory.audit_file(), directory.texts_file()] {
+            removed(&file, fs::remove_file(&file))?;
+        }
     }
     removed(&directory.state(), fs::remove_dir_all(directory.state()))?;
     if we_made_it {
@@ -64,19 +69,35 @@ fn removed(path: &Path, result: io::Result<()>) -> Result<(), Failure> {
 }
 
 /// A mount on the path or below: deleting must not reach into it (proc_pid_mountinfo(5), fifth field).
-fn mounted_in(path: &Path) -> Option<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    first_in(&table, path)
+fn mounted_in(path: &Path) -> io::Result<Option<PathBuf>> {
+    // Bytes, as paths are: one that is no text must not hide the others.
+    fs::read("/proc/self/mountinfo").map(|table| first_in(&table, path))
 }
 
-fn first_in(table: &str, path: &Path) -> Option<PathBuf> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    // Blanks are written as \040; a path with one is compared the same way.
-    let escaped = path.to_string_lossy().replace(' ', "\\040");
-    points
-        .filter(|point| Path::new(point).starts_with(&escaped))
-        .map(|point| point.replace("\\040", " ").into())
-        .next()
+fn first_in(table: &[u8], path: &Path) -> Option<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points.map(unescaped).find(|point| point.starts_with(path))
+}
+
+/// A path as it is: blanks, line breaks and backslashes stand there as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut path, mut rest) = (Vec::with_capacity(field.len()), field);
+    while let Some((first, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                path.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(path).into()
 }
 
 #[cfg(test)]
@@ -136,6 +157,22 @@ mod tests {
     }
 
     #[test]
+    fn of_audit_trails_only_one_that_was_begun_here_goes() {
+        for there_before in [false, true] {
+            let place = fresh();
+            let trail = place.path().join("audit.jsonl");
+            if there_before {
+                fs::write(&trail, "precious").unwrap();
+            }
+            drop(Directory::prepare(place.path()).unwrap());
+            fs::write(&trail, "a line").unwrap();
+            // A later run finds it there.
+            remove_content(&Directory::prepare(place.path()).unwrap()).unwrap();
+            assert_eq!(trail.exists(), there_before);
+        }
+    }
+
+    #[test]
     fn a_running_one_is_not_undone() {
         let place = fresh();
         let _running = Directory::prepare(place.path()).unwrap();
@@ -145,10 +182,16 @@ mod tests {
 
     #[test]
     fn mounts_are_found_below_not_beside() {
-        let table = "1 2 0:1 / / rw - x x rw\n3 1 0:2 / /run/cordon\\040b/state rw - tmpfs t rw\n";
-        assert_eq!(first_in(table, Path::new("/run/cordon b")), Some("/run/cordon b/state".into()));
-        assert_eq!(first_in(table, Path::new("/run/cordon b/state")), Some("/run/cordon b/state".into()));
-        assert_eq!(first_in(table, Path::new("/run/cordon")), None);
-        assert_eq!(first_in(table, Path::new("/run/cordon b/state/x")), None);
+        let table = b"1 2 0:1 / / rw - x x rw\n4 1 0:3 / /srv/\xff rw - x x rw\n\
+            3 1 0:2 / /run/cordon\\040b\\134\\011c/state rw - tmpfs t rw\n";
+        let found = |path: &str| first_in(table, Path::new(path));
+        assert_eq!(found("/run/cordon b\\\tc"), Some("/run/cordon b\\\tc/state".into()));
+        assert_eq!(found("/run/cordon b\\\tc/state"), Some("/run/cordon b\\\tc/state".into()));
+        for beside in
+            ["/run/cordon", "/run/cordon b", "/run/cordon b\\\tc/state/x", "/run/cordon\\040b\\134\\011c"]
+        {
+            assert_eq!(found(beside), None, "{beside}");
+        }
+        assert_eq!(unescaped(b"\\0\\zzz\\777\\04"), Path::new("\\0\\zzz\\777\\04"));
     }
 }
