@@ -33,7 +33,7 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// Longest request body, bytes.
     pub body_max: usize,
-    /// Time for a request's head; also for a silent connection.
+    /// Time for a request's head; also for a client that sends nothing, or takes nothing of its answer.
     pub header_timeout: Duration,
     /// Time for a request's body.
     pub read_timeout: Duration,

@@ -12,4 +12,5 @@ pub mod listeners;
 pub mod lockdown;
 mod screen;
 pub mod server;
+mod stall;
 pub mod token;

@@ -5,11 +5,13 @@ use crate::{
     http::Door,
     listeners::Listeners,
     screen::{self, Screen},
+    stall::{Impatient, Leisure},
 };
 use axum::{Router, body::Body};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
+    convert::Infallible,
     future::{Future, pending},
     io,
     os::{
@@ -42,7 +44,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How connections are treated.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Time for a request's head.
+    /// Time for a request's head; also for a client that sends nothing, or takes nothing of its answer.
     pub header_timeout: Duration,
     /// Time that running requests are given at the end.
     pub shutdown_grace: Duration,
@@ -231,14 +233,20 @@ impl Connections {
             let other = stream.as_fd().try_clone_to_owned();
             let other = other.and_then(S::from_descriptor);
             let state = screen::State::default();
-            let screen = Screen::new(stream, state.clone());
+            let leisure = Leisure::default();
+            let screen = Screen::new(Impatient::new(stream, header_timeout, leisure.clone()), state.clone());
             let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
                 let answering = asked.answer();
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(door);
                 let answer = router.clone().oneshot(request);
-                async move { answer.await.map(|response| answering.until_sent(response)) }
+                let leisure = leisure.clone();
+                async move {
+                    let response = answer.await?;
+                    leisure.answer(&response);
+                    Ok::<_, Infallible>(answering.until_sent(response))
+                }
             });
             let mut connection = pin!(
                 http1::Builder::new()

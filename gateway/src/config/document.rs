@@ -66,7 +66,10 @@ pub fn document() -> String {
         text(raw.body_max),
     );
     document.key(
-        &timeout("For the head of a request; so long a connection may also be silent."),
+        &timeout(
+            "For the head of a request; so long a client may also send nothing, or take nothing of an answer that \
+             is no event stream.",
+        ),
         "header_timeout",
         text(raw.header_timeout),
     );

@@ -44,6 +44,26 @@ async fn beyond_the_most_connections_clients_wait_their_turn() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answers_makes_room_for_others() {
+    let gateway = gateway("connections_max = 1\nheader_timeout = \"500ms\"");
+    // No token: the answers are refusals, and it asks for more of them than its connection can hold.
+    let client = TcpStream::connect(gateway.address).await.unwrap();
+    let requests = "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    while let Ok(writable) = timeout(Duration::from_millis(300), client.writable()).await {
+        writable.unwrap();
+        match client.try_write(requests.as_bytes()) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            // Let go already.
+            Err(_) => break,
+        }
+    }
+    let answer = timeout(SOON, gateway.send(&get("/healthz", "Host: localhost\r\n"))).await;
+    assert_eq!(answer.expect("the place is free again").status, 200);
+    drop(client);
+}
+
+#[tokio::test]
 async fn one_connection_carries_several_requests() {
     let gateway = gateway("");
     let mut client = TcpStream::connect(gateway.address).await.unwrap();

@@ -1,8 +1,8 @@
 //! `POST /v1/exec` as a stream of events.
 
 use crate::{
-    client::{Gateway, SOON, gateway_with, post},
-    executor::{Conversation, streamed},
+    client::{Gateway, SOON, gateway, gateway_with, post},
+    executor::{self, Conversation, streamed},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use cordon_protocol::{Event, RefusalCode, Request};
@@ -198,6 +198,37 @@ async fn a_client_that_does_not_read_holds_the_executor_back() {
     }
     assert!(sent > 0);
     drop(client);
+}
+
+#[tokio::test]
+async fn a_client_of_an_event_stream_may_take_its_time() {
+    const CHUNKS: usize = 256;
+    let gateway = gateway("header_timeout = \"200ms\"");
+    let (seen, mut sent) = mpsc::unbounded_channel();
+    executor::start(&gateway.executor(), move |mut c| {
+        let seen = seen.clone();
+        async move {
+            c.run().await;
+            c.started().await;
+            for _ in 0..CHUNKS {
+                assert!(c.send(Event::Stdout(vec![b'x'; 64 << 10])).await, "cut");
+                seen.send(()).unwrap();
+            }
+            c.exit(streamed(0)).await;
+        }
+    });
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(&post(r#"{"command":"yes"}"#, "Accept: text/event-stream\r\n")).await.unwrap();
+    // Until nothing has moved for much longer than any other client may let its answer lie.
+    while timeout(std::time::Duration::from_secs(1), sent.recv()).await.is_ok_and(|sent| sent.is_some()) {}
+    let mut all = Vec::new();
+    let mut buffer = vec![0; 1 << 20];
+    while !all.ends_with(b"0\r\n\r\n") {
+        let length = timeout(SOON, client.read(&mut buffer)).await.unwrap().unwrap();
+        assert!(length > 0, "cut after {} bytes", all.len());
+        all.extend(&buffer[..length]);
+    }
+    assert!(all.len() > CHUNKS * (64 << 10), "{}", all.len());
 }
 
 #[tokio::test(start_paused = true)]
