@@ -170,6 +170,27 @@ ctypes.CDLL(None).syscall(60, 0)";
 }
 
 #[test]
+fn what_a_command_leaves_behind_has_the_same_memory() {
+    // It holds the output open, for which the report waits a while.
+    let code = "
+import mmap, os, time
+ended, never = os.pipe()
+if os.fork() == 0:
+    os.close(never)
+    os.read(ended, 1)
+    populate = 0x8000
+    held = mmap.mmap(-1, 160 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populate)
+    print('held', flush=True)
+    time.sleep(0.06)
+    print('kept', flush=True)
+os._exit(0)";
+    let limits = LimitRequest { memory_bytes: Some(64 << 20), ..LimitRequest::default() };
+    let report = report(&Executor::start(""), code, limits);
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
+    assert!(!report.stdout.as_deref().unwrap().contains("kept"), "{report:?}");
+}
+
+#[test]
 fn memory_that_a_child_borrows_until_its_exec_is_counted_once() {
     // posix_spawn(3) shares all memory with the child, which here waits for somebody to open a pipe.
     let code = "

@@ -84,7 +84,7 @@ impl Job {
         }
     }
 
-    /// Ends what is over its memory or processor time.
+    /// Ends what is over its memory or processor time: the command, or what it has left behind.
     fn look(&mut self, now: Instant) {
         let sampled = self.sampled();
         if self.disk.as_mut().is_some_and(|disk| disk.is_over(now)) {
@@ -96,7 +96,7 @@ impl Job {
         let cpu_left = self.limits.cpu_time_ms.map(|limit| {
             let (used, limit) = (Duration::from_micros(self.cpu_used()), Duration::from_millis(limit));
             if used >= limit {
-                self.end(EndedBy::CpuTimeout);
+                self.end_all(EndedBy::CpuTimeout);
             }
             let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             limit.saturating_sub(used) / u32::try_from(processors).unwrap_or(u32::MAX)
@@ -121,7 +121,7 @@ impl Job {
             self.peak = self.peak.max(Some(memory));
         } else if processes.len() < 2 || self.is_recounted(now, &processes) {
             self.peak = self.peak.max(Some(memory));
-            self.end(EndedBy::OutOfMemory);
+            self.end_all(EndedBy::OutOfMemory);
         }
     }
 
@@ -148,6 +148,12 @@ impl Job {
             self.verdict.end(cause);
             self.kill_processes();
         }
+    }
+
+    /// Ends the command for this reason; where it has ended before and others of its sandbox go on, these.
+    fn end_all(&mut self, cause: EndedBy) {
+        self.end(cause);
+        self.tear_down();
     }
 
     /// SIGKILL to everything but a running init, whose end would hide the command's status.

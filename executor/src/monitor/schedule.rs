@@ -117,7 +117,9 @@ impl Schedule {
             (Stage::Launching | Stage::Told | Stage::Running, Some(at)) => Some(at + SAMPLE_INTERVAL),
             (Stage::Launching, None) => Some(launch),
             (Stage::Told | Stage::Running, None) => look.into_iter().chain(wall).min(),
-            (Stage::Ended | Stage::Collecting, _) => self.drained_by,
+            // What it has left behind still runs, within the same limits.
+            (Stage::Ended, None) => look.into_iter().chain(self.drained_by).min(),
+            (Stage::Ended, Some(_)) | (Stage::Collecting, _) => self.drained_by,
             (Stage::Dying, _) => Some(self.next_removal),
         }
     }
@@ -132,6 +134,7 @@ impl Schedule {
             (Stage::Launching, None) => Due::LaunchTimeout,
             (Stage::Told | Stage::Running, None) if self.running_for(now) >= self.wall => Due::WallTimeout,
             (Stage::Told | Stage::Running, None) => Due::Look,
+            (Stage::Ended, _) if self.drained_by.is_some_and(|by| now < by) => Due::Look,
             (Stage::Ended | Stage::Collecting, _) => Due::TearDown,
             // Tried at each opportunity, not only then.
             (Stage::Dying, _) => Due::Nothing,
@@ -307,6 +310,28 @@ mod tests {
         assert_eq!(schedule.next(Stage::Collecting), Some(over));
         assert_eq!(schedule.due(Stage::Collecting, over - ms(1)), Due::Nothing);
         assert_eq!(schedule.due(Stage::Collecting, over), Due::TearDown);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_looked_at_until_the_pipes_had_their_time() {
+        let (mut schedule, start) = running(true);
+        schedule.end(start);
+        let over = start + limits::DRAIN_GRACE + DRAIN_MARGIN;
+        let mut looks = 0;
+        loop {
+            let next = schedule.next(Stage::Ended).unwrap();
+            if attended(&mut schedule, Stage::Ended, next) != Due::Look {
+                assert_eq!(next, over);
+                break;
+            }
+            looks += 1;
+        }
+        assert_eq!(schedule.due(Stage::Ended, over), Due::TearDown);
+        assert!(looks >= 10, "{looks}");
+        // Where the kernel looks, nobody else does.
+        let (mut schedule, start) = running(false);
+        schedule.end(start);
+        assert_eq!(schedule.next(Stage::Ended), Some(start + limits::DRAIN_GRACE + DRAIN_MARGIN));
     }
 
     #[test]
