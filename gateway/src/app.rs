@@ -32,7 +32,7 @@ pub fn router(config: &Config, token: Token) -> Router {
     let gateway = Gateway {
         probe: Arc::new(Probe::new(executor.clone())),
         executor,
-        body: BodyRules { max: config.body_max, timeout: config.read_timeout },
+        body: BodyRules::new(config.body_max, config.read_timeout),
     };
     let allowed = AllowList::new(config.allowed_hosts.clone(), config.allowed_origins.clone());
     http::router(gateway, Guard::new(token, &config.token_file), allowed)

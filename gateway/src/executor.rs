@@ -51,11 +51,17 @@ impl Executor {
         Self { socket: socket.into() }
     }
 
-    /// Starts a command, and sends `stdin` beside what follows.
+    /// Starts a command, and sends `stdin` beside what follows. `room` is dropped when neither request nor
+    /// input is in memory any more.
     ///
     /// # Errors
     /// As [`ClientError`] says; a refusal of the request itself comes from [`Run::next_event`].
-    pub async fn run(&self, mut request: RunRequest, stdin: Option<Bytes>) -> Result<Run, ClientError> {
+    pub async fn run(
+        &self,
+        mut request: RunRequest,
+        stdin: Option<Bytes>,
+        room: impl Send + 'static,
+    ) -> Result<Run, ClientError> {
         request.stdin = stdin.is_some();
         let (connection, mut half) = asynchronous::run(&self.socket, CLIENT, request).await?;
         let feed = match stdin {
@@ -63,6 +69,7 @@ impl Executor {
             Some(data) => StdinFeed::Sending(tokio::spawn(async move {
                 // A command may end without having read everything; the report says how it ended.
                 let _ = half.send_all(&data).await;
+                drop((data, room));
                 half
             })),
         };

@@ -61,7 +61,11 @@ pub fn document() -> String {
     );
     let (least, most) = BODY_MAX_BOUNDS;
     document.key(
-        &format!("The longest request body. A size from \"{}\" to \"{}\".", Bytes(least), Bytes(most)),
+        &format!(
+            "The longest request body; all at once have 16 times as much. A size from \"{}\" to \"{}\".",
+            Bytes(least),
+            Bytes(most)
+        ),
         "body_max",
         text(raw.body_max),
     );

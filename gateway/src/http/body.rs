@@ -1,8 +1,9 @@
-//! Reading a JSON body: typed, bounded in length and time, with errors that name the field.
+//! Reading a JSON body: typed, bounded in length, time and, all bodies together, memory, with errors that name
+//! the field.
 
 use crate::error::ApiError;
 use axum::{
-    body::{Body, Bytes, HttpBody},
+    body::{Body, HttpBody},
     http::{HeaderMap, StatusCode, header},
 };
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -10,50 +11,102 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use std::{fmt, marker::PhantomData, time::Duration};
-use tokio::time::timeout;
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+/// As many bodies of the greatest length fit into the memory that all have together.
+const AT_ONCE: usize = 16;
+/// What a body may have beside that, bytes: the number of these is bounded, as connections are.
+const SMALL: usize = 64 << 10;
+/// In such pieces the memory is counted, bytes.
+const PIECE: usize = 1 << 10;
 
 /// What is taken as a request body.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct BodyRules {
-    /// Most bytes.
-    pub max: usize,
-    /// Time for all of it.
-    pub timeout: Duration,
+    max: usize,
+    timeout: Duration,
+    memory: Arc<Semaphore>,
+}
+
+/// Memory for a body, and for what was made of it; given back when dropped.
+#[derive(Debug, Default)]
+pub struct Room(Option<OwnedSemaphorePermit>);
+
+impl Room {
+    /// Makes it large enough for so many bytes; false when others have too much.
+    fn grow(&mut self, length: usize, memory: &Arc<Semaphore>) -> bool {
+        let before = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let wanted = length.saturating_sub(SMALL).div_ceil(PIECE).saturating_sub(before);
+        let permit =
+            u32::try_from(wanted).ok().and_then(|n| Arc::clone(memory).try_acquire_many_owned(n).ok());
+        let Some(permit) = permit else { return false };
+        match &mut self.0 {
+            Some(held) => held.merge(permit),
+            None => self.0 = Some(permit),
+        }
+        true
+    }
 }
 
 impl BodyRules {
-    /// The JSON value in the body.
+    /// Bodies of at most `max` bytes, each of which has this time to arrive.
+    pub fn new(max: usize, timeout: Duration) -> Self {
+        let pieces = max.div_ceil(PIECE).saturating_mul(AT_ONCE).min(Semaphore::MAX_PERMITS);
+        Self { max, timeout, memory: Arc::new(Semaphore::new(pieces)) }
+    }
+
+    /// The JSON value in the body, and the memory that it has, to be kept as long as the value.
     ///
     /// # Errors
-    /// 415 for another type, 413 over the length, 408 when it does not arrive in time, 400 when it is no `T`.
+    /// 415 for another type, 413 over the length, 408 when it does not arrive in time, 429 when others have too
+    /// much memory, 400 when it is no `T`.
     pub async fn read_json<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<T, ApiError> {
+    ) -> Result<(T, Room), ApiError> {
         check_json(headers)?;
-        parse(&self.read(body).await?)
+        let (bytes, room) = self.read(body).await?;
+        Ok((parse(&bytes)?, room))
     }
 
-    async fn read(&self, body: Body) -> Result<Bytes, ApiError> {
+    async fn read(&self, body: Body) -> Result<(Vec<u8>, Room), ApiError> {
         // An announced length is refused before anything is read.
         if usize::try_from(body.size_hint().lower()).map_or(true, |length| length > self.max) {
             return Err(self.too_large());
         }
-        match timeout(self.timeout, Limited::new(body, self.max).collect()).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(self.too_large()),
-            Ok(Err(error)) => {
-                Err(ApiError::bad_request("the body is malformed, or ended early").cause(error))
+        timeout(self.timeout, self.collect(body)).await.unwrap_or_else(|_| {
+            let seconds = self.timeout.as_secs_f64();
+            let message = format!("the body did not arrive within {seconds} s");
+            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
+                .hint("send it faster, or raise read_timeout in the gateway's configuration"))
+        })
+    }
+
+    async fn collect(&self, body: Body) -> Result<(Vec<u8>, Room), ApiError> {
+        let mut body = Limited::new(body, self.max);
+        let (mut bytes, mut room) = (Vec::new(), Room::default());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    self.too_large()
+                } else {
+                    ApiError::bad_request("the body is malformed, or ended early").cause(error)
+                }
+            })?;
+            let data = frame.into_data().unwrap_or_default();
+            if !room.grow(bytes.len() + data.len(), &self.memory) {
+                let message = "the bodies of other requests have all the memory that there is for them";
+                let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", message);
+                return Err(error.hint("try again, or send fewer large bodies at once"));
             }
-            Err(_) => {
-                let seconds = self.timeout.as_secs_f64();
-                let message = format!("the body did not arrive within {seconds} s");
-                Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
-                    .hint("send it faster, or raise read_timeout in the gateway's configuration"))
-            }
+            bytes.extend_from_slice(&data);
         }
+        Ok((bytes, room))
     }
 
     fn too_large(&self) -> ApiError {
@@ -110,5 +163,32 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_bodies_together_have_so_much_memory_and_small_ones_need_none() {
+        let rules = BodyRules::new(1 << 20, Duration::from_secs(9));
+        let read = |length: usize| rules.read(Body::from(vec![b'x'; length]));
+        let mut held = Vec::new();
+        for _ in 0..AT_ONCE {
+            held.push(read(1 << 20).await.unwrap());
+        }
+        // What each of them could have had anyway.
+        held.push(read(1 << 20).await.unwrap());
+        let refused = read(1 << 20).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (429, "busy"));
+        assert_eq!(read(SMALL).await.unwrap().0.len(), SMALL);
+        held.pop();
+        let (bytes, room) = read(1 << 20).await.unwrap();
+        // Whoever has none of the body any more may keep the room.
+        drop(bytes);
+        assert_eq!(read(1 << 20).await.unwrap_err().code, "busy");
+        drop(room);
+        assert!(read(1 << 20).await.is_ok());
     }
 }

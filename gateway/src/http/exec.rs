@@ -245,11 +245,11 @@ pub async fn exec(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let request: ExecRequest = gateway.body.read_json(&headers, body).await?;
+    let (request, room): (ExecRequest, _) = gateway.body.read_json(&headers, body).await?;
     let wants_stream = wants_stream(&headers);
     let wants_files = request.collect.is_some();
     let (request, stdin) = request.into_parts(wants_stream)?;
-    let mut run = gateway.executor.run(request, stdin).await?;
+    let mut run = gateway.executor.run(request, stdin, room).await?;
     // The status is still open until the executor has taken the command or refused it.
     let first = run.next_event().await?;
     if wants_stream {

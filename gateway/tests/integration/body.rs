@@ -1,11 +1,20 @@
 //! Bodies that are wrong: each has a clear answer, and nothing is asked of the executor.
 
-use crate::client::{Gateway, SOON, TOKEN, gateway, post};
+use crate::{
+    client::{Gateway, SOON, TOKEN, gateway, post},
+    executor::{self, report},
+};
+use cordon_protocol::Request;
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::watch,
+    task::JoinSet,
     time::timeout,
 };
 
@@ -133,6 +142,43 @@ async fn a_body_that_stops_half_way_is_408() {
     );
     gateway.send(drip.as_bytes()).await.failed(408, "timeout");
     nobody_came(&executor);
+}
+
+#[tokio::test]
+async fn what_nobody_takes_keeps_its_memory_and_what_is_done_gives_it_back() {
+    let gateway = gateway("body_max = \"1M\"");
+    let (reads, go_on) = watch::channel(false);
+    executor::start(&gateway.executor(), move |mut c| {
+        let mut go_on = go_on.clone();
+        async move {
+            c.run().await;
+            // Till then its input does not fit into the socket.
+            go_on.wait_for(|go_on| *go_on).await.unwrap();
+            while !matches!(c.next().await, Some(Request::StdinEnd) | None) {}
+            c.exit(report(0, "")).await;
+        }
+    });
+    let gateway = Arc::new(gateway);
+    let large = json!({ "command": "x", "stdin": "y".repeat(1_000_000) });
+    let mut asked = JoinSet::new();
+    for _ in 0..24 {
+        let (gateway, large) = (Arc::clone(&gateway), large.clone());
+        asked.spawn(async move { gateway.exec(large).await });
+    }
+    // Seventeen fit in; of the others each is told before anything of it has run.
+    for _ in 17..24 {
+        let answer = timeout(SOON, asked.join_next()).await.expect("an answer").unwrap().unwrap();
+        answer.failed(429, "busy");
+    }
+    reads.send(true).unwrap();
+    while let Some(answer) = asked.join_next().await {
+        let status = answer.unwrap().status;
+        assert!(status == 200 || status == 429, "{status}");
+    }
+    // Far more than the memory there is, one after the other.
+    for _ in 0..40 {
+        assert_eq!(gateway.exec(&large).await.status, 200);
+    }
 }
 
 #[tokio::test]
