@@ -4,7 +4,7 @@
 use crate::harness::{
     Executor, PATIENCE,
     client::line,
-    eventually, host, marker,
+    crowd, eventually, host, marker,
     process::{self, sandboxed, status},
 };
 use cordon_protocol::{CgroupMode, EndedBy, ExitReport, LimitName, LimitRequest, client::blocking};
@@ -154,6 +154,7 @@ fn the_processor_share_is_held() {
 
 #[test]
 fn memory_is_seen_whichever_thread_of_a_process_is_left() {
+    let _crowd = crowd::among_others();
     // A process whose first thread has ended is a zombie by its number, and goes on.
     let code = "
 import ctypes, threading, time
@@ -171,6 +172,7 @@ ctypes.CDLL(None).syscall(60, 0)";
 
 #[test]
 fn what_a_command_leaves_behind_has_the_same_memory() {
+    let _crowd = crowd::among_others();
     // It holds the output open, for which the report waits a while.
     let code = "
 import mmap, os, time
@@ -192,6 +194,7 @@ os._exit(0)";
 
 #[test]
 fn memory_that_a_child_borrows_until_its_exec_is_counted_once() {
+    let _crowd = crowd::among_others();
     // posix_spawn(3) shares all memory with the child, which here waits for somebody to open a pipe.
     let code = "
 import os, time

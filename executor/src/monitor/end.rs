@@ -51,14 +51,17 @@ impl Job {
         }
     }
 
-    pub(super) fn cpu_now(&self) -> u64 {
+    pub(super) fn cpu_now(&mut self) -> u64 {
         match &self.leaves.command {
             Some(leaf) => leaf.cpu_us(),
-            None => sample::cpu_us(&self.processes()),
+            None => {
+                let processes = self.processes();
+                self.account.take_in(&processes)
+            }
         }
     }
 
-    fn cpu_used(&self) -> u64 {
+    fn cpu_used(&mut self) -> u64 {
         self.cpu_now().saturating_sub(self.cpu_before)
     }
 
@@ -113,7 +116,11 @@ impl Job {
         let processes = self.processes();
         let threads = match &self.leaves.command {
             Some(leaf) => leaf.threads(),
-            None => sample::threads(&processes),
+            None => {
+                // For the report too: afterwards nobody knows what those had used that are gone.
+                self.account.take_in(&processes);
+                sample::threads(&processes)
+            }
         };
         self.pids_reached |= threads >= self.limits.pids;
         let memory = sample::memory(&processes, &self.storage);

@@ -7,6 +7,7 @@ use super::{
     launch::{Launched, Leaves, Process},
     link::{ConnectionId, JobId, OutcomeEnforced},
     policy::Limits,
+    sample::Account,
     schedule::Schedule,
     verdict::Verdict,
 };
@@ -93,6 +94,7 @@ pub(super) struct Job {
     pub(super) init_reaped: bool,
     pub(super) schedule: Schedule,
     pub(super) cpu_before: u64,
+    pub(super) account: Account,
     pub(super) peak: Option<u64>,
     pub(super) pids_reached: bool,
     pub(super) recount: Option<(Process, Instant)>,
@@ -177,6 +179,7 @@ impl Job {
             status: None,
             schedule,
             cpu_before: 0,
+            account: Account::default(),
             peak: None,
             pids_reached: false,
             recount: None,
@@ -301,8 +304,9 @@ impl Job {
     }
 
     fn tell_to_go(&mut self) {
-        let (Some((go, for_command)), Some(control)) = (self.pending.take(), &self.control) else { return };
+        let Some((go, for_command)) = self.pending.take() else { return };
         self.cpu_before = self.cpu_now();
+        let Some(control) = &self.control else { return };
         let descriptors: Vec<_> = for_command.iter().map(AsFd::as_fd).collect();
         match scm::send(control.as_fd(), &go.encode(), &descriptors) {
             Ok(()) => {

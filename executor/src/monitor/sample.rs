@@ -8,7 +8,7 @@ use nix::{
 };
 use std::{
     cmp::Ordering,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -177,20 +177,69 @@ pub(super) fn threads(processes: &[i32]) -> u64 {
     processes.iter().map(of).sum()
 }
 
-/// Processor time of the processes and of those children of theirs that they have waited for,
-/// microseconds.
-pub(super) fn cpu_us(processes: &[i32]) -> u64 {
-    const TICK_US: u64 = 10_000;
-    let used = processes.iter().map(|pid| ticks(&read(format!("/proc/{pid}/stat"))));
-    used.fold(0, u64::saturating_add).saturating_mul(TICK_US)
+/// The processor time of processes that come and go, as far as it was seen.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// What each that was there at the last look had used itself, by number and start; ticks.
+    seen: BTreeMap<(i32, u64), u64>,
+    /// What those had used that are gone; ticks.
+    gone: u64,
+    most: u64,
 }
 
-/// Fields 14 to 17 of a process's `stat` (proc_pid_stat(5)): clock ticks. The name before them can have
-/// anything in it.
-fn ticks(stat: &str) -> u64 {
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields = after_name.split_whitespace().skip(11).take(4);
-    fields.map(|field| field.parse::<u64>().unwrap_or(0)).fold(0, u64::saturating_add)
+/// Microseconds of a tick.
+const TICK_US: u64 = 10_000;
+
+impl Account {
+    /// Takes in what these processes have used up to now, and says what all have at least: microseconds.
+    pub(super) fn take_in(&mut self, processes: &[i32]) -> u64 {
+        let stats =
+            processes.iter().filter_map(|pid| Some((*pid, Used::read(&read(format!("/proc/{pid}/stat")))?)));
+        self.add(stats)
+    }
+
+    /// The time of a process that has ended is its parent's when that waits for it, and nobody's otherwise: the
+    /// larger of two sums counts, of which either may miss what the other has.
+    fn add(&mut self, stats: impl Iterator<Item = (i32, Used)>) -> u64 {
+        let (mut here, mut with_children) = (BTreeMap::new(), 0_u64);
+        for (pid, used) in stats {
+            here.insert((pid, used.since), used.own);
+            with_children = with_children.saturating_add(used.own).saturating_add(used.children);
+        }
+        for (process, ticks) in std::mem::take(&mut self.seen) {
+            if !here.contains_key(&process) {
+                self.gone = self.gone.saturating_add(ticks);
+            }
+        }
+        self.seen = here;
+        let own = self.seen.values().fold(self.gone, |sum, ticks| sum.saturating_add(*ticks));
+        self.most = self.most.max(own).max(with_children);
+        self.most.saturating_mul(TICK_US)
+    }
+}
+
+/// Processor time of one process, ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct Used {
+    /// Its own.
+    own: u64,
+    /// Of those of its children that it has waited for.
+    children: u64,
+    /// When it started, which tells it from an earlier one of the same number.
+    since: u64,
+}
+
+impl Used {
+    /// From a process's `stat` (proc_pid_stat(5)): its fields 14 to 17, and 22. The name before them can have
+    /// anything in it.
+    fn read(stat: &str) -> Option<Self> {
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let mut fields = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
+        let mut next = || fields.next()?.ok();
+        let (own, children) = (next()?.saturating_add(next()?), next()?.saturating_add(next()?));
+        let since = fields.nth(4)?.ok()?;
+        Some(Self { own, children, since })
+    }
 }
 
 #[cfg(test)]

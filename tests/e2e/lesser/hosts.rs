@@ -4,7 +4,7 @@
 use crate::harness::{
     Executor, PATIENCE,
     client::line,
-    eventually, host,
+    crowd, eventually, host,
     lesser_host::{LesserHost, WHOLE},
     marker,
     process::{self, sandboxed},
@@ -200,6 +200,29 @@ fn without_cgroup_v2_processes_are_tracked_and_limits_sampled() {
     let said = NO_CGROUP.refused();
     assert!(said.contains("cgroup: no cgroup v2 hierarchy is mounted; remedy: mount cgroup v2"), "{said}");
     assert!(!said.contains("namespaces:"), "{said}");
+}
+
+#[test]
+fn without_cgroup_v2_processes_that_nobody_waits_for_use_no_time_for_nothing() {
+    let _crowd = crowd::among_others();
+    // The kernel adds a child's time to its parent's only when that waits for it, which this one never does.
+    let code = "
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(60):
+    # There may be as many processes as may be for a moment, of others' commands.
+    try: child = os.fork()
+    except BlockingIOError: time.sleep(0.1); continue
+    if child == 0:
+        while time.process_time() < 0.1: pass
+        os._exit(0)
+    try: os.wait()
+    except ChildProcessError: pass
+print('done')";
+    let limits = LimitRequest { cpu_time_ms: Some(700), ..LimitRequest::default() };
+    let report = NO_CGROUP.start("").events(limited(&format!("exec python3 -c \"{code}\""), limits)).report;
+    assert_eq!(ended(&report), (EndedBy::CpuTimeout, &[LimitName::CpuTime][..]), "{report:?}");
+    assert!(report.cpu_ms >= 700.0, "{report:?}");
 }
 
 #[test]

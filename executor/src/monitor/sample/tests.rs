@@ -14,7 +14,7 @@ proptest! {
         for key in ["RssAnon:", "Pss_Shmem:", ""] {
             kibibytes(&text, key);
         }
-        ticks(&text);
+        Used::read(&text);
         prop_assert!(numbers(&text).iter().all(|pid| *pid > 0));
     }
 
@@ -28,9 +28,9 @@ proptest! {
     #[test]
     fn whatever_a_process_calls_itself_its_ticks_are_read(name in "([)( \\n]|\\PC){0,16}", times: [u64; 4]) {
         let [a, b, c, d] = times;
-        let stat = format!("7 ({name}) R 1 7 7 0 -1 4194304 1 2 3 4 {a} {b} {c} {d} 20 0 1 0 5");
-        let sum = times.into_iter().fold(0, u64::saturating_add);
-        prop_assert_eq!(ticks(&stat), sum);
+        let stat = format!("7 ({name}) R 1 7 7 0 -1 4194304 1 2 3 4 {a} {b} {c} {d} 20 0 1 0 5 6 7");
+        let (own, children) = (a.saturating_add(b), c.saturating_add(d));
+        prop_assert_eq!(Used::read(&stat), Some(Used { own, children, since: 5 }));
     }
 
     #[test]
@@ -64,12 +64,28 @@ fn lines_that_are_cut_garbled_or_too_large_hold_nothing() {
     {
         assert_eq!(kibibytes(text, "RssAnon:"), 0, "{text:?}");
     }
-    for text in ["", "7 (x", "7 (x) R 1", "garbage", "7 (x) R 1 7 7 0 -1 4194304 1 2 3 4 a b c d"] {
-        assert_eq!(ticks(text), 0, "{text:?}");
+    let short = "7 (x) R 1 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0";
+    for text in
+        ["", "7 (x", "7 (x) R 1", "garbage", "7 (x) R 1 7 7 0 -1 4194304 1 2 3 4 a b c d 20 0 1 0 5", short]
+    {
+        assert_eq!(Used::read(text), None, "{text:?}");
     }
-    // As many as the text still has: a file is read while it changes.
-    assert_eq!(ticks("7 (x) R 1 7 7 0 -1 4194304 1 2 3 4 10 20"), 30);
     assert_eq!(numbers("1 x -3 0 99999999999 2\n"), [1, 2]);
+}
+
+#[test]
+fn time_counts_once_whoever_has_ended_and_never_grows_less() {
+    let used = |own, children, since| Used { own, children, since };
+    let mut account = Account::default();
+    let mut add = |stats: Vec<(i32, Used)>| account.add(stats.into_iter()) / TICK_US;
+    assert_eq!(add(vec![(2, used(10, 0, 1)), (3, used(5, 0, 1))]), 15);
+    // 3 has ended, and 2 has waited for it: its time is now the other's.
+    assert_eq!(add(vec![(2, used(10, 6, 1))]), 16);
+    // One that nobody waits for, and its number is given again.
+    assert_eq!(add(vec![(2, used(10, 6, 1)), (4, used(7, 0, 2))]), 23);
+    assert_eq!(add(vec![(2, used(10, 6, 1)), (4, used(1, 0, 3))]), 23);
+    assert_eq!(add(vec![(2, used(10, 6, 1)), (4, used(9, 0, 3))]), 31);
+    assert_eq!(add(Vec::new()), 31);
 }
 
 #[test]
@@ -126,7 +142,7 @@ fn a_process_that_has_ended_holds_nothing_and_leads_nowhere() {
     for pid in [pid, i32::MAX, -1] {
         assert_eq!(memory(&[pid], &[]), 0);
         assert_eq!(proportional(pid), Held::default());
-        assert_eq!((threads(&[pid]), cpu_us(&[pid])), (0, 0));
+        assert_eq!((threads(&[pid]), Account::default().take_in(&[pid])), (0, 0));
         assert_eq!(tree(&[pid], 9), [pid]);
     }
     // The control: this one has not.
