@@ -2,9 +2,10 @@
 
 use crate::sys::{process::inherited, socket::refuse_descriptors};
 use nix::{
+    errno::Errno,
     sys::{
         socket::{
-            SockType, getsockopt,
+            AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket,
             sockopt::{AcceptConn, SockType as SocketType},
         },
         stat::{Mode, umask},
@@ -14,8 +15,8 @@ use nix::{
 use std::{
     fs, io,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::{UnixListener, UnixStream},
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{fs::FileTypeExt, net::UnixListener},
     },
     path::{Path, PathBuf},
 };
@@ -93,12 +94,17 @@ impl From<io::Error> for BindError {
 }
 
 fn bind(path: &Path, group: u32) -> Result<UnixListener, BindError> {
-    if UnixStream::connect(path).is_ok() {
-        return Err(BindError::InUse);
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+        Ok(meta) if meta.file_type().is_socket() => match knock(path) {
+            // Nobody listens: an executor that was killed has left it.
+            Err(Errno::ECONNREFUSED) => fs::remove_file(path)?,
+            // With as many waiting as may, somebody listens all the more.
+            Ok(()) | Err(Errno::EAGAIN) => return Err(BindError::InUse),
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        },
+        Ok(_) => return Err(io::Error::other("something else is there; remove it, or name another").into()),
     }
     // Nobody may connect between bind and the change of group.
     let before = umask(Mode::from_bits_truncate(0o777));
@@ -111,10 +117,60 @@ fn bind(path: &Path, group: u32) -> Result<UnixListener, BindError> {
     Ok(listener)
 }
 
+/// Connects without waiting for anybody, and hangs up again.
+fn knock(path: &Path) -> Result<(), Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let client = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(client.as_raw_fd(), &UnixAddr::new(path)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs::File, net::TcpListener, os::linux::net::SocketAddrExt, os::unix::net::SocketAddr};
+    use nix::sys::socket::{Backlog, listen as listen_again};
+    use std::{
+        fs::File,
+        net::TcpListener,
+        os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixDatagram, UnixStream},
+        },
+    };
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_is_replaced() {
+        if !Uid::effective().is_root() {
+            panic!("needs root: the socket must be root's");
+        }
+        let directory = std::env::temp_dir().join(format!("cordon-listen-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("executor.sock");
+        let first = bind(&path, 0).unwrap_or_else(|_| panic!("nothing is there"));
+        assert!(matches!(bind(&path, 0), Err(BindError::InUse)));
+        // Also when nobody takes in who has connected, and no more may wait.
+        listen_again(&first, Backlog::new(1).unwrap()).unwrap();
+        let waiting: Vec<_> = std::iter::from_fn(|| {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let client = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+            let connected = connect(client.as_raw_fd(), &UnixAddr::new(&path).unwrap());
+            connected.is_ok().then_some(client)
+        })
+        .take(100)
+        .collect();
+        assert!(matches!(bind(&path, 0), Err(BindError::InUse)), "{} wait", waiting.len());
+        drop((first, waiting));
+        drop(bind(&path, 0).unwrap_or_else(|_| panic!("left by one that has ended")));
+        fs::remove_file(&path).unwrap();
+        // Files are somebody's, and so is a socket of another kind.
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(bind(&path, 0), Err(BindError::Failed(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        let _datagrams = UnixDatagram::bind(&path).unwrap();
+        assert!(matches!(bind(&path, 0), Err(BindError::Failed(_))));
+        assert!(path.exists());
+        fs::remove_dir_all(directory).unwrap();
+    }
 
     #[test]
     fn only_a_listening_unix_socket_is_adopted() {
