@@ -56,18 +56,7 @@ impl Audit {
         } else {
             let named =
                 |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
-            let last = audit.last().map_err(named)?;
-            if last.seq < ended.seq {
-                let text = format!(
-                    "{} ends with number {}, its head was number {}: lines were cut off; look into it, move the file \
-                     away and start again",
-                    path.display(),
-                    last.seq,
-                    ended.seq
-                );
-                return Err(Fault::new(Errno::EBADMSG, text));
-            }
-            last
+            audit.last(&ended).map_err(named)?
         };
         // Not before: a file that is no trail is somebody's, and not for the group to read.
         audit.trail.give()?;
@@ -86,8 +75,8 @@ impl Audit {
         Ok(parsed.map_or_else(Head::default, |(seq, hash)| Head { seq, hash: hash.to_owned() }))
     }
 
-    /// The head after the last line that is there.
-    fn last(&self) -> Result<Head, Fault> {
+    /// The head after the last line that is there, which must not have another line where `ended` was.
+    fn last(&self, ended: &Head) -> Result<Head, Fault> {
         let mut file = self.trail.file();
         file.seek(SeekFrom::Start(self.trail.length().saturating_sub(TAIL)))?;
         let mut tail = Vec::new();
@@ -95,9 +84,26 @@ impl Audit {
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
         let whole = text.strip_suffix('\n').ok_or_else(|| broken("the last line is cut off".to_owned()))?;
-        let line = whole.rsplit('\n').next().unwrap_or_default();
-        let (line, hash) = read_line(line, 0).map_err(|e| broken(e.to_string()))?;
-        Ok(Head { seq: line.seq, hash })
+        let mut heads = whole.rsplit('\n').map(|line| {
+            read_line(line, 0)
+                .map(|(line, hash)| Head { seq: line.seq, hash })
+                .map_err(|e| broken(e.to_string()))
+        });
+        let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
+        let again = "look into it, move the file away and start again";
+        if last.seq < ended.seq {
+            let (found, expected) = (last.seq, ended.seq);
+            let problem =
+                format!("it ends with number {found}, its head was number {expected}: lines were cut off");
+            return Err(broken(format!("{problem}; {again}")));
+        }
+        // Further back than the tail goes only a trail can be that another state directory went on with.
+        let lines = std::iter::once(Ok(last.clone())).chain(heads);
+        let there = lines.map_while(Result::ok).find(|head| head.seq <= ended.seq);
+        if there.is_some_and(|head| head.seq == ended.seq && head.hash != ended.hash) {
+            return Err(broken(format!("number {} is another line than it was; {again}", ended.seq)));
+        }
+        Ok(last)
     }
 
     /// Writes one line. When it cannot be written whole, what was written of it is taken back.
@@ -233,6 +239,31 @@ mod tests {
         fs::remove_file(&path).unwrap();
         drop(Audit::open(&path, &head, 0).unwrap());
         assert_eq!(walk(&path).head().seq, 5);
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_was_replaced_is_no_end_to_go_on_from() {
+        let directory = std::env::temp_dir().join(format!("cordon-audit-replaced-{}", std::process::id()));
+        let (path, head) = (directory.join("audit.jsonl"), directory.join("head"));
+        drop(Audit::open(&path, &head, 0).unwrap());
+        let (text, before) = (fs::read_to_string(&path).unwrap(), kept(&head));
+        let mut audit = Audit::open(&path, &head, 0).unwrap();
+        audit.record(Entry::Stopped).unwrap();
+        drop(audit);
+        // Both lines anew, whole and chained, then one more that follows.
+        let mut forged = text.clone();
+        let mut at = before;
+        for _ in 0..3 {
+            let (line, next) = append(&at, 7, Entry::Stopped).unwrap();
+            forged += &line;
+            at = next;
+            fs::write(&path, &forged).unwrap();
+            if at.seq >= kept(&head).seq {
+                let fault = Audit::open(&path, &head, 0).unwrap_err();
+                assert!(fault.detail.contains("number 3 is another line"), "{fault:?}");
+            }
+        }
         fs::remove_dir_all(directory).unwrap();
     }
 

@@ -85,7 +85,7 @@ pub async fn show(
     let workspace = known.into_iter().find(|known| known.name == name).ok_or_else(|| not_found(&name))?;
     let request =
         RunRequest { profile: query.profile, workspace: Some(name), ..RunRequest::new(Action::Measure) };
-    let mut run = gateway.executor.run(request, None).await?;
+    let mut run = gateway.executor.run(request, None, ()).await?;
     let first = run.next_event().await?;
     let (report, _) = run.finish(first).await?;
     measured(workspace, &report).map(Json)
