@@ -3,11 +3,18 @@
 use crate::{
     config::{Config, Require},
     monitor::cgroup::Cgroups,
-    sandbox::landlock,
-    sys::process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
+    sandbox::{landlock, steps::Fault},
+    sys::{
+        mount::{Attributes, attach, clone_tree, new_filesystem, set_attributes},
+        process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
+    },
 };
 use cordon_protocol::{CgroupMode, Health, LayerReport};
-use std::{collections::BTreeSet, fmt::Write as _, os::fd::AsFd};
+use nix::{
+    mount::MsFlags,
+    sched::{CloneFlags, setns, unshare},
+};
+use std::{collections::BTreeSet, fmt::Write as _, fs::File, os::fd::AsFd, path::Path};
 
 /// What launches on this host can rely on.
 #[derive(Debug, Clone)]
@@ -87,9 +94,22 @@ fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
     }
 }
 
-/// Makes every namespace in a process that ends at once.
+/// Makes every namespace in a process that ends at once, and does there what a sandbox's root takes: a host that lets
+/// namespaces be made may still refuse every mount.
 fn namespaces_can_be_made() -> bool {
-    in_a_copy(NAMESPACES | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || true)
+    in_a_copy(NAMESPACES | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || mount_something().is_ok())
+}
+
+fn mount_something() -> Result<(), Fault> {
+    let own = File::open("/proc/self/ns/uts")?;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+    let tree = new_filesystem(c"tmpfs", &[], Attributes::NO_SUID)?;
+    attach(tree.as_fd(), Path::new("/tmp"))?;
+    let tree = clone_tree(Path::new("/usr"))?;
+    set_attributes(tree.as_fd(), Attributes::READ_ONLY)?;
+    Ok(setns(&own, CloneFlags::CLONE_NEWUTS)?)
 }
 
 fn identity_layer() -> LayerReport {
@@ -116,7 +136,12 @@ fn namespace_layer(found: bool) -> LayerReport {
     }
     let remedy =
         "give the executor CAP_SYS_ADMIN (in a container: run it on the host, or with the capability)";
-    report("namespaces", Health::Missing, "clone3 with new namespaces failed", Some(remedy))
+    report(
+        "namespaces",
+        Health::Missing,
+        "namespaces could not be made, or nothing be mounted in them",
+        Some(remedy),
+    )
 }
 
 fn landlock_layer(abi: u32, least: u32) -> LayerReport {

@@ -144,9 +144,20 @@ fn answer(text: &str) -> Result<(), Box<dyn Error>> {
 
 fn require_root() -> Result<(), Box<dyn Error>> {
     if Uid::effective().is_root() {
-        return Ok(());
+        return require_capabilities();
     }
     Err("must be started as root: it gives every right up again, but needs them to build sandboxes".into())
+}
+
+/// What no kind of host can do without: to change to other users, to give them pipes, and to end what they run.
+fn require_capabilities() -> Result<(), Box<dyn Error>> {
+    use caps::{CapSet, Capability as C};
+    let needed = [C::CAP_SETUID, C::CAP_SETGID, C::CAP_SETPCAP, C::CAP_CHOWN, C::CAP_KILL];
+    let missing = |c: &C| !caps::has_cap(None, CapSet::Effective, *c).unwrap_or(false);
+    match needed.into_iter().find(missing) {
+        None => Ok(()),
+        Some(missing) => Err(format!("{missing} is missing: start it with this capability").into()),
+    }
 }
 
 fn serve(config: &Path) -> Result<(), Box<dyn Error>> {

@@ -125,7 +125,10 @@ impl Job {
         self.pids_reached |= threads >= self.limits.pids;
         let memory = sample::memory(&processes, &self.storage);
         if memory <= self.limits.memory {
-            self.peak = self.peak.max(Some(memory));
+            // Before its exec a process has the monitor's own pages, which are none of the command's.
+            if self.stage != Stage::Told {
+                self.peak = self.peak.max(Some(memory));
+            }
         } else if processes.len() < 2 || self.is_recounted(now, &processes) {
             self.peak = self.peak.max(Some(memory));
             self.end_all(EndedBy::OutOfMemory);

@@ -17,18 +17,21 @@ pub(crate) struct LesserHost {
     /// CAP_SYS_ADMIN, without which no namespace can be made; and, as a plain container lacks them all,
     /// CAP_SYS_PTRACE and CAP_PERFMON, without which other users' processes cannot be looked into.
     pub(crate) admin: bool,
+    /// Something can be mounted; else mount(2), fsopen(2), open_tree(2), fsmount(2) and move_mount(2) are refused.
+    pub(crate) mounts: bool,
     /// The Landlock ABI that the kernel says it has (0: no such system call); none leaves it alone.
     pub(crate) landlock: Option<u32>,
 }
 
 /// As much as this host has.
-pub(crate) const WHOLE: LesserHost = LesserHost { cgroup: true, admin: true, landlock: None };
+pub(crate) const WHOLE: LesserHost = LesserHost { cgroup: true, admin: true, mounts: true, landlock: None };
 
 /// Takes away what the first argument names, then becomes the program. In a pid namespace of its own, since
 /// without cgroup v2 whatever has the command's uid is the command's: other tests' commands shall not be seen.
 const TAKE_AWAY: &str = r#"
 import ctypes, os, signal, socket, struct, sys, threading
-cgroup, admin, landlock = sys.argv[1] == "1", sys.argv[2] == "1", int(sys.argv[3])
+cgroup, admin, mounts = [word == "1" for word in sys.argv[1:4]]
+landlock = int(sys.argv[4])
 libc = ctypes.CDLL(None, use_errno=True)
 def must(result):
     if result < 0: sys.exit("setting up the lesser host failed: " + os.strerror(ctypes.get_errno()))
@@ -51,9 +54,12 @@ def filtered(action):
     code = [(0x20, 0, 0, 0), (0x15, 0, 3, 444)]
     code += [(0x20, 0, 0, 32), (0x15, 0, 1, 1)] if landlock else [(0x05, 0, 0, 0)] * 2
     code += [(0x06, 0, 0, action), (0x06, 0, 0, 0x7FFF0000)]
+    return load(code, 8 if landlock else 0)  # NEW_LISTENER
+
+def load(code, flags):
     rows = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(rows)))
-    return must(libc.syscall(317, 1, 8 if landlock else 0, program))  # SET_MODE_FILTER, NEW_LISTENER
+    return must(libc.syscall(317, 1, flags, program))  # SECCOMP_SET_MODE_FILTER
 
 def answer(listener):
     "Says the version, whoever asks (seccomp_unotify(2))."
@@ -69,8 +75,8 @@ if not cgroup and not admin:
     below()
     must(libc.mount(b"proc", b"/proc", b"proc", 0, None))
 if not cgroup:
-    mounts = [line.split() for line in open("/proc/self/mountinfo") if " - cgroup2 " in line]
-    for mount in reversed(mounts): must(libc.umount2(mount[4].encode(), 2))
+    found = [line.split() for line in open("/proc/self/mountinfo") if " - cgroup2 " in line]
+    for mount in reversed(found): must(libc.umount2(mount[4].encode(), 2))
 if landlock == 0:
     filtered(0x00050000 | 38)  # ENOSYS
 elif landlock > 0:
@@ -83,8 +89,12 @@ elif landlock > 0:
     ours.close(); theirs.close()
 elif not cgroup and not admin:
     below()
+if not mounts:
+    calls = (165, 428, 429, 430, 432)
+    code = [(0x20, 0, 0, 0)] + [(0x15, len(calls) - n, 0, nr) for n, nr in enumerate(calls)]
+    load(code + [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050000 | 1)], 0)  # EPERM
 for capability in () if admin else (21, 19, 38): prctl(24, capability)  # PR_CAPBSET_DROP
-os.execv(sys.argv[4], sys.argv[4:])
+os.execv(sys.argv[5], sys.argv[5:])
 "#;
 
 impl LesserHost {
@@ -95,7 +105,7 @@ impl LesserHost {
         let file = write_configuration(directory.path(), require, configuration);
         let mut command = daemon::in_scope("/usr/bin/python3".as_ref());
         let landlock = self.landlock.map_or(-1, i64::from).to_string();
-        command.args(["-c", TAKE_AWAY, flag(self.cgroup), flag(self.admin), &landlock]);
+        command.args(["-c", TAKE_AWAY, flag(self.cgroup), flag(self.admin), flag(self.mounts), &landlock]);
         command.arg(&build::programs().executor).arg("--config").arg(file);
         (command, directory)
     }

@@ -294,3 +294,29 @@ fn one_that_is_not_root_refuses_and_says_what_it_needs() {
     let ran = process::run(command, &[]);
     assert!(ran.status == 1 && ran.stderr.contains("root"), "{ran:?}");
 }
+
+/// What starting says in a process without a capability that every host must give.
+#[test]
+fn a_capability_without_which_nothing_can_be_ended_is_asked_for_by_name() {
+    for (taken, name) in [("-kill", "CAP_KILL"), ("-chown", "CAP_CHOWN"), ("-setuid", "CAP_SETUID")] {
+        let directory = crate::harness::daemon::open_directory();
+        let file = crate::harness::daemon::write_configuration(directory.path(), "available", "");
+        let mut command = process::tied("setpriv".as_ref());
+        command.args(["--bounding-set", taken, "--inh-caps", "-all", "--"]);
+        command.arg(&crate::harness::build::programs().executor).arg("--config").arg(file);
+        let ran = process::run(command, &[]);
+        assert!(ran.status == 1 && ran.stderr.contains(&format!("{name} is missing")), "{ran:?}");
+    }
+}
+
+#[test]
+fn where_namespaces_can_be_made_but_nothing_mounted_commands_run_without_them() {
+    let executor = LesserHost { mounts: false, ..WHOLE }.start("");
+    let report = executor.report(&["-c", "echo x > ~/x && cat ~/x"]);
+    assert_eq!((report.exit_code, report.stdout.as_deref()), (Some(0), Some("x\n")), "{report:?}");
+    assert!(report.enforced.namespaces.is_empty());
+    let layers = blocking::doctor(&executor.socket, "test").unwrap();
+    let layer = layers.iter().find(|l| l.layer == "namespaces").unwrap();
+    assert!(layer.health == Health::Missing && layer.remedy.is_some(), "{layer:?}");
+    assert!(LesserHost { mounts: false, ..WHOLE }.refused().contains("namespaces: "));
+}
