@@ -1,0 +1,136 @@
+//! What is compared: things one by one, and figures that must not have grown by more than they are allowed to.
+
+use crate::{
+    Failure,
+    belongings::{Belongings, kinds_of_descriptors, paths_below},
+    host,
+    up::Up,
+};
+use std::{fs, path::Path};
+
+/// Memory that a half's allocator may keep beyond what it kept after as many runs before, KiB. It asks the kernel for
+/// steps of 132 KiB, gives back only what lies at the top of its heap, and where several large outputs fall together
+/// it holds what they took: the high-water mark of a mix of runs that happen in another order each time.
+const ALLOCATOR_KIB: u64 = 1024;
+/// The same with pages of the program's own file, which come and go with the host's memory, KiB.
+const MAPPED_KIB: u64 = 4096;
+/// Memory of all file systems in memory, KiB: that of the whole host, where others store something too.
+const HOST_KIB: u64 = 64 << 10;
+/// Network namespaces that wait for a command: the stock, and one on its way.
+const NETWORKS: u64 = 5;
+/// Files other than the audit trail, bytes. Their names are compared one by one.
+const FILES_BYTES: u64 = 64 << 10;
+
+/// Programs of an instance, in the order of their parents.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Halves {
+    up: i32,
+    monitor: i32,
+    server: i32,
+    gateway: i32,
+}
+
+impl Halves {
+    /// Of a running instance in which nothing else runs.
+    ///
+    /// # Errors
+    /// One of them does not run; a command does.
+    pub(super) fn of(up: &Up) -> Result<Self, Failure> {
+        let monitor = up.find("cordon-executor")?;
+        let [server] = host::descendants(monitor)[..] else { return Err("a command runs".into()) };
+        Ok(Self { up: up.pid()?, monitor, server, gateway: up.find("cordon-gateway")? })
+    }
+
+    fn named(&self) -> [(&'static str, i32); 3] {
+        [("monitor", self.monitor), ("server", self.server), ("gateway", self.gateway)]
+    }
+}
+
+/// Everything that is there, thing by thing.
+pub(super) fn belongings(halves: &Halves, directory: &Path) -> Belongings {
+    let mut found = Belongings::of(halves.monitor);
+    let own: Vec<_> = std::iter::once(halves.up).chain(host::descendants(halves.up)).collect();
+    found.add("server's descriptors", kinds_of_descriptors(halves.server));
+    found.add("gateway's descriptors", kinds_of_descriptors(halves.gateway));
+    found.add("processes of the instance", own.iter().map(|pid| format!("{pid}")));
+    // Whatever has become of its parent: all but commands have inherited the mark.
+    let mark = format!("CORDON_UP_MARK={}", directory.display());
+    let marked = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|entry| entry == mark.as_bytes())
+    };
+    let marked = host::processes().into_iter().filter(marked);
+    found.add("processes of the host with its mark", marked.map(|pid| format!("{pid}")));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let here = directory.display().to_string();
+    found.add("mounts of the host below it", mounts.lines().filter(|l| l.contains(&here)).map(str::to_owned));
+    found.add("files", paths_below(directory));
+    found
+}
+
+/// A number, and by how much it may be larger after as many runs again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Figure {
+    /// What it counts.
+    pub(super) name: String,
+    /// How many.
+    pub(super) value: u64,
+    /// What it may become.
+    pub(super) bound: Bound,
+}
+
+/// What a figure may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    /// So much larger than it was.
+    Grow(u64),
+    /// Never more than this.
+    Most(u64),
+    /// It is shown alone.
+    None,
+}
+
+impl Bound {
+    /// The limit for something that was so large before.
+    pub(super) fn limit(self, before: u64) -> Option<u64> {
+        match self {
+            Self::Grow(by) => Some(before.saturating_add(by)),
+            Self::Most(most) => Some(most),
+            Self::None => None,
+        }
+    }
+}
+
+/// All figures, in the same order each time.
+pub(super) fn figures(halves: &Halves, directory: &Path) -> Vec<Figure> {
+    let mut found = Vec::new();
+    let mut add = |name: String, value, bound| found.push(Figure { name, value, bound });
+    for (name, pid) in halves.named() {
+        let of = |file: &str, key: &str| host::number(format!("/proc/{pid}/{file}"), key).unwrap_or(0);
+        add(format!("{name}: own memory, KiB"), of("status", "RssAnon"), Bound::Grow(ALLOCATOR_KIB));
+        add(format!("{name}: RSS, KiB"), of("status", "VmRSS"), Bound::Grow(MAPPED_KIB));
+        add(format!("{name}: PSS, KiB"), of("smaps_rollup", "Pss"), Bound::Grow(MAPPED_KIB));
+    }
+    let networks = host::descriptors(halves.monitor).iter().filter(|link| link.starts_with("net:")).count();
+    add("network namespaces in stock".to_owned(), networks as u64, Bound::Most(NETWORKS));
+    if let Some(dying) = dying_cgroups(halves.monitor) {
+        // What a removed leaf has read first stays charged to it: no more than there is to be read.
+        add("cgroups that are removed but not gone".to_owned(), dying, Bound::Grow(100));
+    }
+    let shmem = host::number("/proc/meminfo", "Shmem").unwrap_or(0);
+    add("Shmem of the host, KiB".to_owned(), shmem, Bound::Grow(HOST_KIB));
+    let (trail, files): (Vec<_>, Vec<_>) =
+        paths_below(directory).into_iter().partition(|path| path.ends_with(".jsonl"));
+    let bytes = |paths: Vec<String>| {
+        let sizes = paths.iter().filter_map(|path| fs::symlink_metadata(path).ok());
+        sizes.filter(fs::Metadata::is_file).map(|found| found.len()).sum()
+    };
+    add("files but the audit trail, bytes".to_owned(), bytes(files), Bound::Grow(FILES_BYTES));
+    add("audit trail, bytes".to_owned(), bytes(trail), Bound::None);
+    found
+}
+
+fn dying_cgroups(monitor: i32) -> Option<u64> {
+    let text = fs::read_to_string(host::cgroups_of(monitor)?.join("cgroup.stat")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("nr_dying_descendants "))?.parse().ok()
+}
