@@ -28,6 +28,7 @@ mod pressure;
 mod processes;
 mod report;
 mod services;
+mod soak;
 mod starts;
 mod streams;
 mod teardown;

@@ -10,7 +10,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write, pipe},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,

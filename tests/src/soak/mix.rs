@@ -187,7 +187,7 @@ fn refused(doors: &Doors, number: usize) -> Result<(), Failure> {
 }
 
 fn stores(doors: &Doors, _: usize) -> Result<(), Failure> {
-    doors.exits(&line("head -c 256K /dev/zero > /tmp/x && cp /tmp/x ~ && cp /tmp/x /dev/shm"), 0)
+    doors.exits(&line("head -c 512K /dev/zero > /tmp/x && cp /tmp/x ~ && cp /tmp/x /dev/shm"), 0)
 }
 
 fn named_workspace(doors: &Doors, number: usize) -> Result<(), Failure> {

@@ -51,12 +51,12 @@ pub struct Outcome {
     pub faults: Vec<String>,
 }
 
-/// Starts an instance of its own and does it. Between the blocks `meddle` is called, with the instance's directory
-/// and the monitor's process.
+/// Starts an instance of its own and does it. Between the blocks `meddle` is called, with the instance and its
+/// monitor's process.
 ///
 /// # Errors
 /// The instance does not start, or does not work.
-pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Path, i32)) -> Result<Outcome, Failure> {
+pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Up, i32)) -> Result<Outcome, Failure> {
     let start = Instant::now();
     let service = echo()?;
     let profiles = format!(
@@ -87,11 +87,20 @@ pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Path, i32)) -> Result<Outcome,
     let half = level("left after half of the runs")?;
     let at_half = numbers(&halves);
 
-    meddle(&up.directory, up.find("cordon-executor")?);
+    meddle(&up, up.find("cordon-executor")?);
     tally.run(&doors, &block, AT_ONCE);
     let end = level("left at the end")?;
-    // Memory of the host is given back by others when they please.
-    faults.extend(remaining(plan.patience, || grown(&at_half, &numbers(&halves))));
+    // What lies at the top of a heap for the moment goes with the next runs, and others on the host give back theirs
+    // when they please; what leaks stays.
+    let more = || {
+        let more = grown(&at_half, &numbers(&halves));
+        if !more.is_empty() {
+            tally.run(&doors, &shuffled(AT_ONCE * 4), AT_ONCE);
+        }
+        more
+    };
+    faults.extend(remaining(plan.patience, more));
+    delete_workspaces(&doors)?;
     let at_end = numbers(&halves);
 
     faults.extend(tally.faults());
@@ -160,5 +169,54 @@ impl Display for Outcome {
             row(&half.name, [first.value, half.value, end.value], half.bound.limit(half.value))?;
         }
         write!(f, "{} runs, {AT_ONCE} at once, in {} s", self.tally.total(), self.took.as_secs())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use figures::Bound;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_short_form_has_every_kind_in_each_block() {
+        let names: BTreeSet<_> = kinds().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), kinds().count(), "names are different");
+        let short: BTreeSet<_> =
+            shuffled(kinds().map(|kind| kind.share).sum()).iter().map(|k| k.name).collect();
+        assert_eq!(short, names);
+        let fast = shuffled(15_000).iter().filter(|kind| kind.name == "fast").count();
+        assert!((3000..5000).contains(&fast), "{fast}");
+    }
+
+    #[test]
+    fn a_figure_beyond_its_limit_is_told() {
+        let figure = |value, bound| vec![Figure { name: "it".to_owned(), value, bound }];
+        let cases = [
+            (100, 110, Bound::Grow(10), true),
+            (100, 111, Bound::Grow(10), false),
+            (100, 1, Bound::Grow(0), true),
+            (9, 5, Bound::Most(5), true),
+            (0, 6, Bound::Most(5), false),
+            (0, 1000, Bound::None, true),
+        ];
+        for (before, after, bound, well) in cases {
+            let told = grown(&figure(before, bound), &figure(after, bound));
+            assert_eq!(told.is_empty(), well, "{before} {after} {bound:?}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_more_often_than_before_is_told_and_what_is_gone_is_not() {
+        let of = |things: &[&str]| {
+            let mut found = Belongings::default();
+            found.add("kind", things.iter().map(|thing| (*thing).to_owned()));
+            found
+        };
+        let before = of(&["a", "b", "b"]);
+        assert_eq!(of(&["b", "a"]).beyond(&before), Vec::<String>::new());
+        assert_eq!(of(&["b", "b", "b", "c"]).beyond(&before), ["kind: b", "kind: c"]);
+        assert_eq!(of(&["a"]).beyond(&Belongings::default()), ["kind: a"]);
     }
 }
