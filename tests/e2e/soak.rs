@@ -13,7 +13,7 @@ use cordon_tests::{
     up::{Http, Up},
 };
 use serde_json::json;
-use std::{fs, process::Command, time::Duration};
+use std::{fs, os::unix::fs::chown, process::Command, time::Duration};
 
 fn run(runs: usize, patience: Duration, meddle: impl FnOnce(&Up, i32)) -> Outcome {
     // Its fork bombs are small, but count together with others' processes.
@@ -36,6 +36,7 @@ fn what_is_left_over_is_seen() {
     let line = format!("head -c 6M /dev/zero | tr '\\0' x; sleep {marker}; :");
     let mut held = Vec::new();
     let mut leaf = None;
+    let temporary = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
     let outcome = run(0, Duration::from_secs(1), |up, monitor| {
         // A command that does not end has something of everything.
         let mut http = Http::connect(up).unwrap();
@@ -44,6 +45,7 @@ fn what_is_left_over_is_seen() {
         eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
         held.push(http);
         fs::write(up.directory.join("state/left"), "").unwrap();
+        chown(temporary.path(), Some(uid_of("execuser")), None).unwrap();
         leaf = host::cgroups_of(monitor).map(|own| own.join("left"));
         if let Some(leaf) = &leaf {
             fs::create_dir(leaf).unwrap();
@@ -71,6 +73,7 @@ fn what_is_left_over_is_seen() {
         ("processes of the host with its mark: ", true),
         ("processes of the instance: ", true),
         ("server's descriptors: ", true),
+        ("temporary files: /var/tmp/", true),
         ("server: own memory, ", true),
     ];
     for (what, _) in expected.iter().filter(|(_, there)| *there) {

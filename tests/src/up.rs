@@ -22,7 +22,7 @@ pub struct Up {
     child: Child,
     // Kept open: what it writes later must not fail.
     _stdout: BufReader<ChildStdout>,
-    /// Where sockets, state and audit trail are, and what its programs take for temporary files.
+    /// Where sockets, state and audit trail are.
     pub directory: PathBuf,
     /// Port of the gateway.
     pub port: u16,
@@ -40,17 +40,14 @@ impl Up {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = env::temp_dir().join(format!("cordon-up.{}.{number}", std::process::id()));
         fs::create_dir(&directory)?;
-        let temporary = directory.join("tmp");
-        fs::create_dir(&temporary)?;
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777))?;
         fs::write(directory.join("profiles.toml"), profiles)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         // Ended by the kernel should the thread that starts it end without having dropped it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "--"]).arg(cordon).arg("up").arg("--dir").arg(&directory);
         command.args(["--port", &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
-        command.env("CORDON_UP_MARK", &directory).env("TMPDIR", &temporary);
+        command.env("CORDON_UP_MARK", &directory);
         let mut child = command.stderr(fs::File::create(log)?).spawn()?;
         let mut stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
         let mut line = String::new();

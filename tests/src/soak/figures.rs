@@ -6,7 +6,7 @@ use crate::{
     host,
     up::Up,
 };
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 /// Own memory that a program may have beyond what it had after as many runs before, KiB. An allocator asks the kernel for
 /// steps of 132 KiB, gives back only what lies at the top of a heap, and so holds what the largest outputs took that
@@ -26,6 +26,11 @@ const NETWORKS: u64 = 5;
 /// Files other than the audit trail, bytes. Their names are compared one by one.
 const FILES_BYTES: u64 = 64 << 10;
 
+/// Users that no file of the host outside the instance's directory should be of.
+const USERS: [&str; 4] = ["execuser", "cordon-init", "cordon-exec", "cordon"];
+/// Where everybody may write.
+const OPEN_DIRECTORIES: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run/lock"];
+
 /// Programs of an instance, in the order of their parents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Halves {
@@ -42,7 +47,10 @@ impl Halves {
     /// One of them does not run; a command does.
     pub(super) fn of(up: &Up) -> Result<Self, Failure> {
         let monitor = up.find("cordon-executor")?;
-        let [server] = host::descendants(monitor)[..] else { return Err("a command runs".into()) };
+        let server = match host::descendants(monitor)[..] {
+            [server] => server,
+            ref others => return Err(format!("not the server alone is below the monitor: {others:?}").into()),
+        };
         Ok(Self { up: up.pid()?, monitor, server, gateway: up.find("cordon-gateway")? })
     }
 
@@ -75,7 +83,21 @@ pub(super) fn belongings(halves: &Halves, directory: &Path) -> Belongings {
     let here = directory.display().to_string();
     found.add("mounts of the host below it", mounts.lines().filter(|l| l.contains(&here)).map(str::to_owned));
     found.add("files", paths_below(directory));
+    found.add("temporary files", temporary_files());
     found
+}
+
+/// What the product's users have in directories where everybody may write.
+fn temporary_files() -> Vec<String> {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let uid = |name: &str| {
+        let line = accounts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":x:"));
+        line?.split(':').next()?.parse::<u32>().ok()
+    };
+    let users: Vec<_> = USERS.iter().filter_map(|name| uid(name)).collect();
+    let entries = OPEN_DIRECTORIES.iter().flat_map(|path| fs::read_dir(path).into_iter().flatten().flatten());
+    let theirs = entries.filter(|e| e.metadata().is_ok_and(|found| users.contains(&found.uid())));
+    theirs.map(|entry| entry.path().display().to_string()).collect()
 }
 
 /// A number, and by how much it may be larger after as many runs again.
