@@ -3,7 +3,9 @@
 use crate::harness::{
     PATIENCE,
     build::programs,
-    crowd, eventually, marker,
+    crowd, eventually,
+    host::uid_of,
+    marker,
     process::{self, sandboxed},
     stretched,
 };
