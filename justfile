@@ -30,3 +30,7 @@ lint:
 # What one command costs through each door, beside a bare spawn (root)
 bench ROUNDS="300": build
     target/release/bench {{ROUNDS}}
+
+# Many runs of every kind, and whether anything is left over or has grown (root)
+soak RUNS="20000": build
+    target/release/soak {{RUNS}}

@@ -8,8 +8,9 @@ use crate::harness::{
     lab::{profiles, writable},
     marker,
 };
-use crate::teardown::Belongings;
+use crate::teardown::assert_restored;
 use cordon_protocol::EndedBy;
+use cordon_tests::belongings::Belongings;
 use std::{collections::BTreeSet, process::Command};
 
 /// The names of the steps of a launch, as the program lists them.
@@ -61,7 +62,7 @@ fn a_fault_in_any_step_fails_the_launch_runs_nothing_and_leaves_nothing() {
                 Err(error) => wrong.push(format!("{step}: no report: {error}")),
             }
         }
-        before.assert_restored(executor.pid(), &step);
+        assert_restored(&before, executor.pid(), &step);
         if file.exists() {
             wrong.push(format!("{step}: the command ran"));
         }

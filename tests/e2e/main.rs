@@ -30,6 +30,7 @@ mod queue;
 mod reload;
 mod report;
 mod services;
+mod soak;
 mod starts;
 mod streams;
 mod teardown;

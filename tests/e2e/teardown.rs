@@ -7,82 +7,23 @@ use crate::harness::{
     process::{self, sandboxed},
 };
 use cordon_protocol::{CgroupMode, EndedBy, Event, client::blocking};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::PathBuf,
-    thread,
-};
+use cordon_tests::{belongings::Belongings, host as kernel};
+use std::{collections::BTreeSet, thread};
 
-/// What a monitor has while nothing runs, so that what a sandbox left can be seen.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Belongings {
-    mounts: Vec<String>,
-    /// Mount namespaces of it and of everything below it.
-    namespaces: BTreeSet<PathBuf>,
-    processes: Vec<i32>,
-    /// What its descriptors are, and how many of each kind.
-    descriptors: BTreeMap<String, usize>,
-    /// cgroups at or below its directory.
-    groups: Vec<PathBuf>,
-}
-
-impl Belongings {
-    /// What it has now.
-    pub(crate) fn of(monitor: i32) -> Self {
-        let mounts = fs::read_to_string(format!("/proc/{monitor}/mountinfo")).unwrap();
-        // Where it is mounted. The roots of profiles are made anew, with another number, when /etc changes.
-        let mount = |line: &str| {
-            let point = line.split(' ').nth(4).unwrap();
-            let Some((above, root)) = point.split_once("/state/roots/") else { return point.to_owned() };
-            let (root, below) = root.split_once('/').unwrap_or((root, ""));
-            let name = root.trim_end_matches(|c: char| c.is_ascii_digit());
-            format!("{above}/state/roots/{name}/{below}")
-        };
-        let processes = process::descendants(monitor);
-        let namespace = |pid: &i32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-        let mut descriptors = BTreeMap::new();
-        for link in process::descriptors(monitor) {
-            // The stock of network namespaces is filled at any time, and has its own test.
-            let kind = link.split('[').next().unwrap_or_default().to_owned();
-            if kind != "net:" {
-                *descriptors.entry(kind).or_default() += 1;
-            }
-        }
-        Self {
-            mounts: mounts.lines().map(mount).collect(),
-            namespaces: processes.iter().chain([&monitor]).filter_map(namespace).collect(),
-            processes,
-            descriptors,
-            groups: groups_of(monitor),
-        }
+/// Fails unless the monitor comes to have nothing more and nothing less than before.
+pub(crate) fn assert_restored(before: &Belongings, monitor: i32, what: &str) {
+    let mut found = Belongings::of(monitor);
+    let start = std::time::Instant::now();
+    while found != *before {
+        assert!(start.elapsed() < PATIENCE, "{what}: {found:#?}\nis not {before:#?}");
+        thread::sleep(std::time::Duration::from_millis(10));
+        found = Belongings::of(monitor);
     }
-
-    /// Fails unless the monitor comes to have nothing more and nothing less.
-    pub(crate) fn assert_restored(&self, monitor: i32, what: &str) {
-        let mut found = Self::of(monitor);
-        let start = std::time::Instant::now();
-        while found != *self {
-            assert!(start.elapsed() < PATIENCE, "{what}: {found:#?}\nis not {self:#?}");
-            thread::sleep(std::time::Duration::from_millis(10));
-            found = Self::of(monitor);
-        }
-    }
-}
-
-/// Groups of this executor: a directory is locked by the monitor that uses it.
-fn groups_of(monitor: i32) -> Vec<PathBuf> {
-    let own = process::descriptors(monitor).into_iter().map(PathBuf::from);
-    let Some(root) = host::cgroup2() else { return Vec::new() };
-    let Some(own) = own.filter(|path| path.starts_with(&root)).min() else { return Vec::new() };
-    host::cgroups().into_iter().filter(|group| group.starts_with(&own)).collect()
 }
 
 /// Pages of all file systems in memory, bytes.
 fn shared_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Shmem:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    kernel::number("/proc/meminfo", "Shmem").unwrap() << 10
 }
 
 #[test]
@@ -90,7 +31,7 @@ fn however_a_command_ends_nothing_of_its_sandbox_is_left() {
     let executor = Executor::start("");
     let monitor = executor.pid();
     let before = Belongings::of(monitor);
-    assert!(before.processes.len() == 1, "the server alone: {before:?}");
+    assert!(before.count("processes") == 1, "the server alone: {before:?}");
     let fill = "head -c 1M /dev/zero > /tmp/x; cp /tmp/x ~; cp /tmp/x /dev/shm";
     // The control: while one runs there is more of everything.
     let mut request = line(&format!("{fill}; echo; sleep 600; :"));
@@ -98,10 +39,10 @@ fn however_a_command_ends_nothing_of_its_sandbox_is_left() {
     let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request).unwrap();
     while !matches!(connection.next_event().unwrap(), Event::Stdout(_)) {}
     let now = Belongings::of(monitor);
-    assert!(now.namespaces.len() > before.namespaces.len(), "{now:?}");
-    assert!(now.processes.len() > before.processes.len(), "{now:?}");
+    assert!(now.count("namespaces") > before.count("namespaces"), "{now:?}");
+    assert!(now.count("processes") > before.count("processes"), "{now:?}");
     connection.close();
-    before.assert_restored(monitor, "a closed connection");
+    assert_restored(&before, monitor, "a closed connection");
     let bomb = "x = bytearray(b'x') * (300 << 20); import time; time.sleep(60)";
     let child = format!("{fill}; (setsid sleep 600 &); exit 3");
     let ends: [(&[&str], EndedBy); 8] = [
@@ -119,7 +60,7 @@ fn however_a_command_ends_nothing_of_its_sandbox_is_left() {
     ];
     for (arguments, ended_by) in ends {
         assert_eq!(executor.report(arguments).ended_by, ended_by, "{arguments:?}");
-        before.assert_restored(monitor, &format!("{arguments:?}"));
+        assert_restored(&before, monitor, &format!("{arguments:?}"));
     }
 }
 

@@ -1,13 +1,8 @@
 //! Times of many runs of a thing, in interleaved rounds so that what the machine does meanwhile hits all alike.
 
+use crate::Failure;
 use serde_json::{Value, json};
-use std::{
-    error::Error,
-    time::{Duration, Instant},
-};
-
-/// Why a run failed.
-pub type Failure = Box<dyn Error>;
+use std::time::{Duration, Instant};
 
 /// One thing to measure.
 pub struct Case<'a> {

@@ -2,6 +2,7 @@
 
 use super::process;
 use cordon_protocol::CgroupMode;
+pub(crate) use cordon_tests::host::{cgroup2, cgroups};
 use nix::unistd::{Group, User};
 use std::{
     fs,
@@ -17,13 +18,6 @@ pub(crate) fn uid_of(name: &str) -> u32 {
 /// Gid of a group that `cordon up` has made.
 pub(crate) fn gid_of(name: &str) -> u32 {
     Group::from_name(name).unwrap().unwrap_or_else(|| panic!("no group {name}")).gid.as_raw()
-}
-
-/// Where cgroup v2 is mounted.
-pub(crate) fn cgroup2() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = mounts.lines().find(|l| l.contains(" - cgroup2 "))?;
-    line.split(' ').nth(4).map(PathBuf::from)
 }
 
 /// Whether cgroup v2 can limit memory, processes and processor share here.
@@ -83,18 +77,6 @@ pub(crate) fn as_user(uid: u32, gid: u32, groups: &[u32], program: &str) -> Comm
     };
     command.arg("--").arg(program).current_dir("/");
     command
-}
-
-/// Every directory of the cgroup v2 hierarchy.
-pub(crate) fn cgroups() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = cgroup2().into_iter().collect();
-    let mut at = 0;
-    while at < found.len() {
-        let entries = fs::read_dir(&found[at]).into_iter().flatten().flatten();
-        found.extend(entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
-        at += 1;
-    }
-    found
 }
 
 /// Directory of the cgroup v2 group a process is in.

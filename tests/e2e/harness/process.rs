@@ -1,16 +1,16 @@
 //! Starting programs so that none outlives the tests, and reading what /proc says about them.
 
 use super::{PATIENCE, stretched};
+pub(crate) use cordon_tests::host::{descendants, descriptors, exe, parse_status, processes as all, status};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use std::{
-    collections::BTreeMap,
     fs,
     io::{BufRead, BufReader, Write, pipe},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -211,23 +211,6 @@ pub(crate) fn finish(child: Child, shown: &str) -> Ran {
     Ran { status, stdout: out.stdout, stderr: String::from_utf8_lossy(&out.stderr).into_owned() }
 }
 
-/// Every process number there is now.
-pub(crate) fn all() -> Vec<i32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|e| e.file_name().to_string_lossy().parse().ok()).collect()
-}
-
-/// `/proc/PID/status` by key; empty when the process has ended.
-pub(crate) fn status(pid: i32) -> BTreeMap<String, String> {
-    parse_status(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
-}
-
-/// The text of a `status` file by key.
-pub(crate) fn parse_status(text: &str) -> BTreeMap<String, String> {
-    let pair = |line: &str| line.split_once(':').map(|(k, v)| (k.to_owned(), v.trim().to_owned()));
-    text.lines().filter_map(pair).collect()
-}
-
 /// A number of `/proc/PID/status` (`VmHWM` in KiB).
 pub(crate) fn status_number(pid: i32, key: &str) -> u64 {
     let text = status(pid).remove(key).unwrap_or_else(|| panic!("no {key} of process {pid}"));
@@ -238,32 +221,6 @@ pub(crate) fn status_number(pid: i32, key: &str) -> u64 {
 pub(crate) fn uids(pid: i32) -> Vec<u32> {
     let text = status(pid).remove("Uid").unwrap_or_default();
     text.split_whitespace().map(|n| n.parse().unwrap()).collect()
-}
-
-/// The program a process runs; none for one that has ended.
-pub(crate) fn exe(pid: i32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
-}
-
-/// Every process below this one, nearest first.
-pub(crate) fn descendants(pid: i32) -> Vec<i32> {
-    let parents: BTreeMap<i32, i32> =
-        all().into_iter().filter_map(|p| Some((p, status(p).get("PPid")?.parse().ok()?))).collect();
-    let mut found = vec![pid];
-    let mut at = 0;
-    while at < found.len() {
-        let parent = found[at];
-        found.extend(parents.iter().filter(|(_, p)| **p == parent).map(|(child, _)| *child));
-        at += 1;
-    }
-    found.split_off(1)
-}
-
-/// What the descriptors of a process are.
-pub(crate) fn descriptors(pid: i32) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let link = |e: fs::DirEntry| fs::read_link(e.path()).ok();
-    entries.flatten().filter_map(link).map(|l| l.to_string_lossy().into_owned()).collect()
 }
 
 /// Processes of the sandbox user whose command line has this text.

@@ -6,16 +6,15 @@
 
 use cordon_protocol::{Action, Event, ExitReport, RunRequest, client::blocking};
 use cordon_tests::{
-    measure::{Case, Failure, interleave, json, table},
+    Failure,
+    measure::{Case, interleave, json, table},
     nop,
+    up::{Http, Up},
 };
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, ExitCode, Stdio},
+    path::Path,
+    process::{Command, ExitCode, Stdio},
     time::Duration,
 };
 
@@ -42,14 +41,15 @@ fn bench() -> Result<(), Failure> {
     let programs = own.parent().ok_or("this program is in no directory")?;
     let _nop = Nop::install()?;
     let target = programs.parent().unwrap_or(programs);
-    let up = Up::start(&programs.join("cordon"), &target.join("bench.log"))?;
+    let up = Up::start(&programs.join("cordon"), &target.join("bench.log"), "")?;
     let mut http = Http::connect(&up)?;
-    let socket = up.directory.join("executor.sock");
+    let body = format!(r#"{{"argv":["{NOP}"]}}"#);
+    let socket = up.socket();
     let cordon = programs.join("cordon");
     let mut cases = vec![
         Case::new("bare spawn", || succeed(&mut Command::new(NOP))),
         Case::new("cordon, socket", || through_socket(&socket)),
-        Case::new("cordon, HTTP keep-alive", || http.run()),
+        Case::new("cordon, HTTP keep-alive", || check(&http.exec(&body)?)),
         Case::new("cordon run, whole process", || {
             succeed(Command::new(&cordon).args(["run", "-n", "--", NOP]).env("CORDON_SOCKET", &socket))
         }),
@@ -113,86 +113,5 @@ impl Nop {
 impl Drop for Nop {
     fn drop(&mut self) {
         let _ = fs::remove_file(NOP);
-    }
-}
-
-/// A running `cordon up` in a directory of its own.
-struct Up {
-    child: Child,
-    // Kept open: what it writes later must not fail.
-    _stdout: BufReader<ChildStdout>,
-    directory: PathBuf,
-    port: u16,
-    token: String,
-}
-
-impl Up {
-    /// Waits until it serves; what the daemons say goes to `log`.
-    fn start(cordon: &Path, log: &Path) -> Result<Self, Failure> {
-        let directory = env::temp_dir().join(format!("cordon-bench.{}", std::process::id()));
-        fs::create_dir(&directory)?;
-        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // Ended by the kernel should this process be killed.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "--"]).arg(cordon).arg("up").arg("--dir").arg(&directory);
-        command.args(["--port", &port.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.stderr(fs::File::create(log)?).spawn()?;
-        let mut stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut line = String::new();
-        while !line.contains("curl") {
-            line.clear();
-            if stdout.read_line(&mut line)? == 0 {
-                return Err(format!("cordon up ended early, see {}: {}", log.display(), child.wait()?).into());
-            }
-        }
-        let token = fs::read_to_string(directory.join("token"))?.trim().to_owned();
-        Ok(Self { child, _stdout: stdout, directory, port, token })
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// One HTTP connection that is used for every run.
-struct Http {
-    stream: BufReader<TcpStream>,
-    request: Vec<u8>,
-}
-
-impl Http {
-    fn connect(up: &Up) -> Result<Self, Failure> {
-        let body = format!(r#"{{"argv":["{NOP}"]}}"#);
-        let request = format!(
-            "POST /v1/exec HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            up.port,
-            up.token,
-            body.len()
-        );
-        let stream = TcpStream::connect(("127.0.0.1", up.port))?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), request: request.into_bytes() })
-    }
-
-    fn run(&mut self) -> Result<(), Failure> {
-        self.stream.get_mut().write_all(&self.request)?;
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if self.stream.read_line(&mut head)? == 0 {
-                return Err("the gateway closed the connection".into());
-            }
-        }
-        let lower = head.to_lowercase();
-        let length = lower.lines().find_map(|l| l.strip_prefix("content-length:"));
-        let length = length.ok_or("no content-length")?.trim().parse()?;
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body)?;
-        check(&serde_json::from_slice(&body).map_err(|e| format!("{e}: {head}"))?)
     }
 }

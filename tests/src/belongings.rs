@@ -1,0 +1,119 @@
+//! What a monitor has while nothing runs, so that what a sandbox left can be seen.
+
+use crate::host;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+/// Kinds of namespaces, as /proc/PID/ns names them.
+const NAMESPACES: [&str; 7] = ["mnt", "pid", "pid_for_children", "ipc", "uts", "net", "cgroup"];
+
+/// Things by kind, sorted; what looks the same is there as often as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Belongings(BTreeMap<String, Vec<String>>);
+
+impl Belongings {
+    /// What a monitor has now, with all processes below it.
+    pub fn of(monitor: i32) -> Self {
+        let processes = host::descendants(monitor);
+        let mut found = Self::default();
+        found.add("mounts", mounts(monitor));
+        found.add("namespaces", namespaces(processes.iter().chain([&monitor])));
+        found.add("processes", processes.iter().map(|pid| process(*pid)));
+        found.add("monitor's descriptors", kinds_of_descriptors(monitor));
+        if let Some(own) = host::cgroups_of(monitor) {
+            let groups = host::cgroups().into_iter().filter(|group| group.starts_with(&own));
+            found.add("cgroups", groups.map(|path| path.display().to_string()));
+        }
+        found
+    }
+
+    /// Adds things of a kind.
+    pub fn add(&mut self, kind: &str, things: impl IntoIterator<Item = String>) {
+        let list = self.0.entry(kind.to_owned()).or_default();
+        list.extend(things);
+        list.sort();
+    }
+
+    /// How many of a kind there are.
+    pub fn count(&self, kind: &str) -> usize {
+        self.0.get(kind).map_or(0, Vec::len)
+    }
+
+    /// The kinds there are.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// What is here and not in `before`, each with its kind.
+    pub fn beyond(&self, before: &Self) -> Vec<String> {
+        let mut more = Vec::new();
+        for (kind, things) in &self.0 {
+            let mut known = before.0.get(kind).cloned().unwrap_or_default();
+            for thing in things {
+                match known.iter().position(|k| k == thing) {
+                    Some(at) => drop(known.swap_remove(at)),
+                    None => more.push(format!("{kind}: {thing}")),
+                }
+            }
+        }
+        more
+    }
+}
+
+/// Where a process has something mounted.
+fn mounts(pid: i32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').nth(4)).map(place).collect()
+}
+
+/// A path. The roots of profiles are made anew, with another number, when /etc changes.
+fn place(path: &str) -> String {
+    let Some((above, root)) = path.split_once("/roots/") else { return path.to_owned() };
+    let (root, below) = root.split_once('/').unwrap_or((root, ""));
+    let name = root.trim_end_matches(|c: char| c.is_ascii_digit());
+    format!("{above}/roots/{name}/{below}")
+}
+
+/// Namespaces that these processes are in, and into which they put their children.
+fn namespaces<'a>(processes: impl Iterator<Item = &'a i32>) -> BTreeSet<String> {
+    let of = |pid: &i32| {
+        let pid = *pid;
+        NAMESPACES.iter().filter_map(move |kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok())
+    };
+    processes.flat_map(of).map(|link| link.display().to_string()).collect()
+}
+
+/// A process by its number, with its threads, and whether it has ended and was not waited for.
+fn process(pid: i32) -> String {
+    let status = host::status(pid);
+    let field = |key: &str| status.get(key).map_or("", String::as_str);
+    let zombie = if field("State").starts_with('Z') { ", zombie" } else { "" };
+    format!("{pid} {} (threads {}{zombie})", field("Name"), field("Threads"))
+}
+
+/// What the descriptors of a process are, without their numbers. The stock of network namespaces is not among
+/// them, since it is filled at any time.
+pub fn kinds_of_descriptors(pid: i32) -> Vec<String> {
+    let kinds = host::descriptors(pid).into_iter().map(|link| match link.split_once('[') {
+        Some((kind, _)) => kind.to_owned(),
+        None => place(&link),
+    });
+    kinds.filter(|kind| kind != "net:").collect()
+}
+
+/// Every path below a directory; those below a file that is no directory, or is gone, are none.
+pub fn paths_below(directory: &Path) -> Vec<String> {
+    let (mut found, mut pending) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(at) = pending.pop() {
+        for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+            found.push(place(&entry.path().display().to_string()));
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                pending.push(entry.path());
+            }
+        }
+    }
+    found
+}
