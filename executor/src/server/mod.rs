@@ -17,12 +17,14 @@
 //! | `workspaces` | what of them is there, and deleting one |
 //! | `output` | head and tail of a captured stream |
 //! | `report`, `refusal` | the last word to a client |
+//! | `hint` | why a command failed, where a layer was behind it |
 
 mod check;
 mod collect;
 mod connection;
 mod door;
 mod frames;
+mod hint;
 mod job;
 mod jobs;
 mod link;
@@ -52,6 +54,7 @@ use door::Door;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
+pub use hint::landmarks::Landmarks;
 use services::Room;
 use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
 use tokio::{
@@ -107,6 +110,8 @@ struct Launched {
 struct Server {
     config: Config,
     layers: Vec<LayerReport>,
+    /// What a missing file is compared with.
+    landmarks: Rc<Landmarks>,
     outgoing: mpsc::Sender<Outgoing>,
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
     jobs: Jobs,
@@ -120,7 +125,8 @@ struct Server {
 /// Serves until the monitor is gone, which is when the process is to exit at once.
 ///
 /// The caller has locked the process down before ([`lockdown`]); `layers` is the answer to `Doctor`, `relayed` how many
-/// connections to services there is room for.
+/// connections to services there is room for, `landmarks`
+/// what the host has.
 ///
 /// # Errors
 /// As [`ServerError`] says.
@@ -129,13 +135,14 @@ pub fn run(
     config: Config,
     layers: Vec<LayerReport>,
     relayed: usize,
+    landmarks: Landmarks,
 ) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .map_err(ServerError::Runtime)?;
-    runtime.block_on(serve(link, config, layers, relayed))
+    runtime.block_on(serve(link, config, layers, relayed, landmarks))
 }
 
 async fn serve(
@@ -143,12 +150,14 @@ async fn serve(
     config: Config,
     layers: Vec<LayerReport>,
     relayed: usize,
+    landmarks: Landmarks,
 ) -> Result<(), ServerError> {
     let link = watched(link).map_err(ServerError::Link)?;
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
     let server = Rc::new(Server {
         config,
         layers,
+        landmarks: Rc::new(landmarks),
         outgoing,
         mailboxes: RefCell::default(),
         jobs: Jobs::default(),
