@@ -51,10 +51,10 @@ use crate::{
 use connection::Peer;
 use cordon_protocol::LayerReport;
 use door::Door;
+pub use hint::landmarks::Landmarks;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
-pub use hint::landmarks::Landmarks;
 use services::Room;
 use std::{cell::RefCell, collections::HashMap, io, os::fd::OwnedFd, rc::Rc};
 use tokio::{

@@ -226,12 +226,24 @@ mod tests {
 
     fn streams() -> Streams {
         let kept = Kept { bytes: vec![], total: 0, truncated: false };
-        Streams { stdout: kept.clone(), stderr: kept, streamed: false, exceeded: false, words: LastWords::default() }
+        Streams {
+            stdout: kept.clone(),
+            stderr: kept,
+            streamed: false,
+            exceeded: false,
+            words: LastWords::default(),
+        }
     }
 
     fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
-        report(7, outcome, streams(), &[], Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() })
+        report(
+            7,
+            outcome,
+            streams(),
+            &[],
+            Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() },
+        )
     }
 
     #[test]
@@ -251,8 +263,13 @@ mod tests {
         let streams = Streams { stdout: kept, exceeded: true, ..streams() };
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
         let limits = AskedLimits::default();
-        let report =
-            report(0xab, ended, streams, &[], Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() });
+        let report = report(
+            0xab,
+            ended,
+            streams,
+            &[],
+            Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() },
+        );
         assert_eq!((report.id.as_str(), report.exit_code), ("00000000000000ab", Some(3)));
         assert_eq!((report.wall_ms, report.cpu_ms), (1.5, 0.25));
         assert_eq!((report.stdout.as_deref(), report.stdout_encoding), (Some("/w=="), Encoding::Base64));

@@ -3,11 +3,7 @@
 //! A line of error output gives a failure and a call, or a program that is known to make it. The second fact is the
 //! filter's own table: it refuses this call, always, with the errno that was told.
 
-use super::{
-    Failure, hint,
-    landmarks::Known,
-    message::Kind,
-};
+use super::{Failure, hint, landmarks::Known, message::Kind};
 use crate::sandbox::seccomp::{
     rule::{Rule, Verdict},
     table,
@@ -76,7 +72,11 @@ pub(super) fn explain(failure: &Failure<'_>, line: &str, kind: Option<Kind>) -> 
     match kind {
         Some(Kind::NotPermitted) if filtered => {
             let named = named_call(line, Errno::EPERM).or_else(|| called(&failure.ran.line, Errno::EPERM));
-            named.map(|call| call_refused(call.0, call.1)).or_else(of_program).or_else(|| device(failure, line)).or_else(|| raw(failure, line))
+            named
+                .map(|call| call_refused(call.0, call.1))
+                .or_else(of_program)
+                .or_else(|| device(failure, line))
+                .or_else(|| raw(failure, line))
         }
         Some(Kind::NotImplemented) if filtered => {
             named_call(line, Errno::ENOSYS).map(|call| call_refused(call.0, call.1))
@@ -95,16 +95,20 @@ impl Failure<'_> {
             }
             Cause::Privilege => Some(hint(
                 "identity",
-                format!("`{program}` cannot become another user: no_new_privs holds, set-user-id bits mean nothing"),
+                format!(
+                    "`{program}` cannot become another user: no_new_privs holds, set-user-id bits mean nothing"
+                ),
                 "no setting gives privileges; run it outside, or do without",
             )),
-            Cause::Socket(path) => matches!(self.ran.landmarks.of(Path::new(path)), Known::There(_)).then(|| {
-                hint(
-                    "namespaces",
-                    format!("`{program}` wants the host's `{path}`, and the sandbox's /run is its own"),
-                    "no setting shows it; run it outside the sandbox",
-                )
-            }),
+            Cause::Socket(path) => {
+                matches!(self.ran.landmarks.of(Path::new(path)), Known::There(_)).then(|| {
+                    hint(
+                        "namespaces",
+                        format!("`{program}` wants the host's `{path}`, and the sandbox's /run is its own"),
+                        "no setting shows it; run it outside the sandbox",
+                    )
+                })
+            }
         }
     }
 }
@@ -129,7 +133,8 @@ fn named_call(line: &str, errno: Errno) -> Option<(&str, &'static str)> {
     while let Some(piece) = words.next() {
         let word = piece.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let next = words.peek().map_or("", |next| next.trim());
-        let as_call = piece.ends_with(['(', ':']) || piece.ends_with(' ') && next.trim_end_matches(':') == "failed";
+        let as_call =
+            piece.ends_with(['(', ':']) || piece.ends_with(' ') && next.trim_end_matches(':') == "failed";
         let word = if word.starts_with("PTRACE_") { "ptrace" } else { word };
         if as_call && let Some(reason) = refused_with(word, errno) {
             return Some((word, reason));

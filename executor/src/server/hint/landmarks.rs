@@ -185,7 +185,8 @@ mod tests {
     fn what_is_there_is_known_as_deep_as_was_looked() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        for made in ["var/lib/dpkg/info", "srv", "proc/1", "tmp/x", "sys/class/net", "far/away", "home/a/b/c"] {
+        for made in ["var/lib/dpkg/info", "srv", "proc/1", "tmp/x", "sys/class/net", "far/away", "home/a/b/c"]
+        {
             fs::create_dir_all(root.join(made)).unwrap();
         }
         fs::write(root.join("var/file"), "").unwrap();

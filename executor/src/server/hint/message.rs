@@ -109,6 +109,13 @@ pub(super) fn paths(line: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The line without the shell that says it, `/bin/bash: line 1: ` or `/bin/sh: 1: `, whose path is not its subject.
+pub(super) fn without_shell(line: &str) -> &str {
+    let Some((speaker, rest)) = line.split_once(": ") else { return line };
+    let name = speaker.rsplit('/').next().unwrap_or(speaker);
+    if speaker.starts_with('/') && ["sh", "bash", "dash", "zsh", "ksh"].contains(&name) { rest } else { line }
+}
+
 /// Where a path ends that `quote` may have opened.
 fn end_of_path(text: &str, quote: Option<char>) -> usize {
     let closing = match quote {
@@ -169,6 +176,13 @@ mod tests {
         ] {
             assert_eq!(of(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_shell_is_not_the_subject_of_its_complaint() {
+        assert_eq!(without_shell("/bin/bash: line 1: /etc/x: Read-only"), "line 1: /etc/x: Read-only");
+        assert_eq!(without_shell("/bin/cat: /etc/x: no"), "/bin/cat: /etc/x: no");
+        assert_eq!(without_shell("/usr/bin/python3"), "/usr/bin/python3");
     }
 
     #[test]

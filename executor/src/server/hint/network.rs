@@ -48,7 +48,8 @@ pub(super) fn explain(failure: &Failure<'_>, line: &str) -> Option<Hint> {
         return None;
     }
     let text = &failure.ran.line;
-    let told = host_told(line).or_else(|| hosts(line).into_iter().next()).or_else(|| hosts(text).into_iter().next());
+    let told =
+        host_told(line).or_else(|| hosts(line).into_iter().next()).or_else(|| hosts(text).into_iter().next());
     let object = match told {
         Some(host) if is_local(&host) => return None,
         Some(host) => host,
@@ -75,7 +76,8 @@ fn has_no_way_out(failure: &Failure<'_>) -> bool {
 
 fn refused(failure: &Failure<'_>, object: &str) -> Hint {
     let (name, door) = (&failure.asked.profile.name, failure.asked.door);
-    let what = format!("{object} cannot be reached: profile `{name}` has no network but its own loopback");
+    let only = if failure.asked.profile.services.is_empty() { "its own loopback" } else { "its services" };
+    let what = format!("{object} cannot be reached: profile `{name}` has no network but {only}");
     let remedy = format!(
         "name a profile with a network ({}), or set profiles.{name}.network to \"host\", or to \"services\" for ports of this host",
         door.profile()
@@ -108,7 +110,8 @@ fn host_at_start(text: &str) -> Option<String> {
 fn hosts(text: &str) -> Vec<String> {
     let url = |(at, found): (usize, &str)| {
         let authority = &text[at + found.len()..];
-        let end = authority.find(|c: char| c.is_whitespace() || "/'\"?#)>".contains(c)).unwrap_or(authority.len());
+        let end =
+            authority.find(|c: char| c.is_whitespace() || "/'\"?#)>".contains(c)).unwrap_or(authority.len());
         let authority = &authority[..end];
         host_at_start(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
     };

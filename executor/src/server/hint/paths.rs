@@ -31,18 +31,20 @@ const FIXED_SHOWN: [&str; 8] = [
 
 /// The hint for a line about a path.
 pub(super) fn explain(failure: &Failure<'_>, line: &str, kind: Kind) -> Option<Hint> {
-    let paths = message::paths(line);
+    let paths = message::paths(message::without_shell(line));
     let isolated = failure.outcome.enforced.namespaces.contains(&NamespaceName::Mount);
     let found = paths.iter().filter(|path| !failure.is_own(path)).find_map(|path| match kind {
         Kind::Missing if isolated => failure.missing(line, path),
-        Kind::ReadOnly if isolated => failure.read_only(path),
+        Kind::ReadOnly if isolated => failure.read_only(path, path.parent().unwrap_or(path)),
         Kind::Denied if isolated => failure.denied(line, path),
         Kind::Denied if failure.outcome.enforced.landlock_abi > 0 => failure.outside(line, path),
         _ => None,
     });
     // Only a read-only mount says so, whatever the path; a relative one lies where the command has gone.
     let relative = kind == Kind::ReadOnly && isolated && paths.is_empty();
-    found.or_else(|| if relative { failure.read_only(&failure.went_to()?) } else { None })
+    found.or_else(
+        || if relative { failure.went_to().and_then(|at| failure.read_only(&at, &at)) } else { None },
+    )
 }
 
 fn within(list: &[PathBuf], path: &Path) -> bool {
@@ -91,7 +93,13 @@ impl Failure<'_> {
     /// It is said not to exist: refused if the host has it and the root does not.
     fn missing(&self, line: &str, path: &Path) -> Option<Hint> {
         let profile = self.asked.profile;
-        let Known::There(there) = self.ran.landmarks.of(path) else { return None };
+        let list = self.list_for(line, path);
+        // What is about to be made is not there yet: its directory is what was missing.
+        let known = match self.ran.landmarks.of(path) {
+            Known::Missing if list == "write" => self.ran.landmarks.of(path.parent()?),
+            known => known,
+        };
+        let Known::There(there) = known else { return None };
         let name = &profile.name;
         if let Some(hide) = profile.hide.iter().find(|hide| path.starts_with(hide)) {
             let what = format!("`{}` is hidden by profile `{name}`", path.display());
@@ -116,7 +124,6 @@ impl Failure<'_> {
             let remedy = "no setting shows it; run what needs it outside the sandbox";
             return Some(hint("namespaces", what, remedy));
         }
-        let list = self.list_for(line, path);
         let what = format!("`{}` is outside what profile `{name}` shows", path.display());
         let remedy = format!(
             "add `{}` to profiles.{name}.{list}, where the sandbox's user may {list} it; or bring it {}",
@@ -126,8 +133,9 @@ impl Failure<'_> {
         Some(hint("namespaces", what, remedy))
     }
 
-    /// It is said to be on a read-only file system: refused unless the profile has it writable.
-    fn read_only(&self, path: &Path) -> Option<Hint> {
+    /// It is said to be on a read-only file system: refused unless the profile has it writable. `place` is what would
+    /// have to be.
+    fn read_only(&self, path: &Path, place: &Path) -> Option<Hint> {
         let profile = self.asked.profile;
         if self.is_own(path) || self.writes_to(path) {
             return None;
@@ -139,7 +147,7 @@ impl Failure<'_> {
         } else if path.starts_with("/etc") {
             format!("write to the workspace or /tmp; profiles.{name}.write gives no /etc, which is a copy")
         } else {
-            let place = if self.shows(path) { path.parent().unwrap_or(path) } else { path };
+            let place = if self.shows(place) { place } else { path };
             format!(
                 "write to the workspace or /tmp, or add `{}` to profiles.{name}.write, where the sandbox's user may write",
                 place.display()
@@ -155,7 +163,7 @@ impl Failure<'_> {
             return None;
         }
         if message::is_redirected(&self.ran.line, path) {
-            return self.read_only(path);
+            return self.read_only(path, path);
         }
         // bash looks whether the file could be executed before it blames the interpreter, so it is the mode of
         // neither.

@@ -18,10 +18,12 @@ const TOO_LARGE: [&str; 4] = [": file too large", "[errno 27]", "efbig", "file s
 
 /// The hint for a command that met a limit and went on to fail.
 pub(super) fn explain(failure: &Failure<'_>, complaints: &[String]) -> Option<Hint> {
-    let said = |words: &[&str]| complaints.iter().any(|line| {
-        let lower = line.to_lowercase();
-        words.iter().any(|words| lower.contains(words))
-    });
+    let said = |words: &[&str]| {
+        complaints.iter().any(|line| {
+            let lower = line.to_lowercase();
+            words.iter().any(|words| lower.contains(words))
+        })
+    };
     if has_grown_too_large(failure, said(&TOO_LARGE)) {
         let profile = failure.asked.profile;
         let what = format!("a file went beyond {} (file_size)", Bytes(profile.file_size));
@@ -48,7 +50,9 @@ pub(super) fn explain_disk(failure: &Failure<'_>) -> Hint {
         profile.named_workspace_files
     );
     let limits = format!("profiles.{}.limits", profile.name);
-    let remedy = format!("remove what it need not keep, or raise {limits}.named_workspace or {limits}.named_workspace_files");
+    let remedy = format!(
+        "remove what it need not keep, or raise {limits}.named_workspace or {limits}.named_workspace_files"
+    );
     hint("limits", what, remedy)
 }
 
@@ -66,7 +70,8 @@ fn has_grown_too_large(failure: &Failure<'_>, said: bool) -> bool {
 
 fn no_room(failure: &Failure<'_>, complaints: &[String]) -> Hint {
     let profile = failure.asked.profile;
-    let temporary = |text: &str| ["/tmp", "/dev/shm", "mktemp", "/var/tmp"].iter().any(|at| text.contains(at));
+    let temporary =
+        |text: &str| ["/tmp", "/dev/shm", "mktemp", "/var/tmp"].iter().any(|at| text.contains(at));
     let limits = format!("profiles.{}.limits", profile.name);
     // A workspace of its own name lies on the disk, and is not what was found full.
     if failure.ran.named || complaints.iter().any(|line| temporary(line)) || temporary(&failure.ran.line) {
