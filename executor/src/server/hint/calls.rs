@@ -48,6 +48,9 @@ const PROGRAMS: [(&str, &str, Cause); 21] = [
     ("docker", "docker.sock", Cause::Socket("/run/docker.sock")),
 ];
 
+/// Those of them that do not put their name before what they say.
+const NAMELESS: [&str; 2] = ["perf", "systemctl"];
+
 /// Families of sockets by name (linux/socket.h).
 const FAMILIES: [(&str, i32); 10] = [
     ("AF_PACKET", libc::AF_PACKET),
@@ -66,7 +69,10 @@ const FAMILIES: [(&str, i32); 10] = [
 pub(super) fn explain(failure: &Failure<'_>, line: &str, kind: Option<Kind>) -> Option<Hint> {
     let filtered = failure.outcome.enforced.seccomp;
     let of_program = || {
-        let known = PROGRAMS.iter().find(|(name, words, _)| line.contains(words) && failure.runs(name));
+        let known = PROGRAMS.iter().find(|(name, words, _)| {
+            let says_it = line.contains(name) || NAMELESS.contains(name);
+            says_it && line.contains(words) && failure.runs(name)
+        });
         known.and_then(|(name, _, cause)| failure.blame(name, *cause))
     };
     match kind {

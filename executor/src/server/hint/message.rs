@@ -37,7 +37,7 @@ const WORDS: [(&str, Kind); 13] = [
     ("is missing", Kind::Missing),
 ];
 
-/// What a program says when it was about to write.
+/// What a program says when it was about to write, in lower case.
 const WRITING: [&str; 16] = [
     "cannot create",
     "can't create",
@@ -74,7 +74,8 @@ pub(super) fn has_words(text: &str, words: &str) -> bool {
 
 /// Whether the line tells of an attempt to write.
 pub(super) fn is_about_writing(line: &str) -> bool {
-    WRITING.iter().any(|words| line.contains(words))
+    let lower = line.to_lowercase();
+    WRITING.iter().any(|words| lower.contains(words))
 }
 
 /// Whether the command line sends output to this path.

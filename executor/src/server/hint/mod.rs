@@ -75,12 +75,10 @@ impl Ran {
 }
 
 impl Failure<'_> {
-    /// Whether the command line has this word where a program could stand.
+    /// Whether the command line has this program where one can stand.
     fn runs(&self, program: &str) -> bool {
-        let breaks = |c: char| c.is_whitespace() || ";&|()'\"`$".contains(c);
-        self.ran.line.split(breaks).any(|word| {
-            word.strip_suffix(program).is_some_and(|before| before.is_empty() || before.ends_with('/'))
-        })
+        programs(&self.ran.line)
+            .any(|word| word.strip_suffix(program).is_some_and(|b| b.is_empty() || b.ends_with('/')))
     }
 }
 
@@ -99,6 +97,29 @@ pub(super) fn explain(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) ->
         .or_else(|| complaints.iter().find_map(|line| failure.explain_line(line)))
         .or_else(|| network::explain_silent(&failure))
 }
+
+/// Words of a command line that are programs, as far as that can be told without a shell: the first ones, those after
+/// what ends a command or takes one; no comments.
+fn programs(line: &str) -> impl Iterator<Item = &str> {
+    line.split(['\n', ';', '&', '|', '(', '`']).flat_map(|command| {
+        let mut first = true;
+        let words = command.split_whitespace().take_while(|word| !word.starts_with('#'));
+        words.filter_map(move |word| {
+            let bare = word.trim_matches(['"', '\'', '\\', '{', '}', ')', '!']);
+            let here = first && !bare.is_empty();
+            // A variable of the command's own, or a word that another command follows.
+            let takes_one = bare.is_empty() || TAKING.contains(&bare) || first && bare.contains('=');
+            first = takes_one;
+            here.then_some(bare)
+        })
+    })
+}
+
+/// Words that a command follows.
+const TAKING: [&str; 19] = [
+    "-c", "if", "then", "else", "elif", "do", "while", "until", "time", "exec", "env", "command", "nohup",
+    "xargs", "sudo", "timeout", "nice", "setsid", "stdbuf",
+];
 
 impl Failure<'_> {
     fn explain_line(&self, line: &str) -> Option<Hint> {

@@ -110,13 +110,14 @@ fn host_at_start(text: &str) -> Option<String> {
 fn hosts(text: &str) -> Vec<String> {
     let url = |(at, found): (usize, &str)| {
         let authority = &text[at + found.len()..];
-        let end =
-            authority.find(|c: char| c.is_whitespace() || "/'\"?#)>".contains(c)).unwrap_or(authority.len());
+        let end = authority
+            .find(|c: char| c.is_whitespace() || "\\/'\"?#)>".contains(c))
+            .unwrap_or(authority.len());
         let authority = &authority[..end];
         host_at_start(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
     };
     let mut found: Vec<_> = text.match_indices("://").filter_map(url).collect();
-    let breaks = |c: char| c.is_whitespace() || "'\"(),;=<>|&[]".contains(c);
+    let breaks = |c: char| c.is_whitespace() || "\\'\"(),;=<>|&[]".contains(c);
     for word in text.split(breaks).filter(|word| !word.contains("://")) {
         let bare = word.trim_matches(['/', '.', ':']);
         if let Some((_, host)) = word.split_once('@') {
@@ -170,6 +171,8 @@ mod tests {
             ("u.urlopen(\"http://example.com\")", &["example.com"][..]),
             ("git clone https://me:x@git.example.com:8443/a", &["git.example.com"]),
             ("create_connection((\"8.8.8.8\",53))", &["8.8.8.8"]),
+            ("create_connection((\\\"192.0.2.1\\\",53))", &["192.0.2.1"]),
+            ("get(\\\"http://example.com\\\")", &["example.com"]),
             ("curl http://[::1]:80/", &["::1"]),
             ("scp f me@host.example.org:/x", &["host.example.org"]),
             ("connect((\"localhost\", 1))", &["localhost"]),
