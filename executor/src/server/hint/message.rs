@@ -52,9 +52,9 @@ const WRITING: [&str; 16] = [
     "could not open lock file",
     "couldn't open temporary file",
     "for writing",
+    "output file",
     "tee: ",
     "truncate: ",
-    "dd: ",
 ];
 
 /// The kind of failure that a line tells of.
@@ -78,13 +78,14 @@ pub(super) fn is_about_writing(line: &str) -> bool {
     WRITING.iter().any(|words| lower.contains(words))
 }
 
-/// Whether the command line sends output to this path.
+/// Whether the command line sends output to this path, by a redirection or as dd(1) does.
 pub(super) fn is_redirected(command: &str, path: &Path) -> bool {
     let path = path.to_string_lossy();
     command.match_indices(&*path).any(|(at, _)| {
         let after = command[at + path.len()..].chars().next();
         let before = command[..at].trim_end_matches(['"', '\'', ' ']);
-        before.ends_with('>') && !after.is_some_and(|c| c.is_alphanumeric() || c == '/')
+        (before.ends_with('>') || before.ends_with(" of="))
+            && !after.is_some_and(|c| c.is_alphanumeric() || c == '/')
     })
 }
 
@@ -110,11 +111,19 @@ pub(super) fn paths(line: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The line without the shell that says it, `/bin/bash: line 1: ` or `/bin/sh: 1: `, whose path is not its subject.
-pub(super) fn without_shell(line: &str) -> &str {
-    let Some((speaker, rest)) = line.split_once(": ") else { return line };
-    let name = speaker.rsplit('/').next().unwrap_or(speaker);
-    if speaker.starts_with('/') && ["sh", "bash", "dash", "zsh", "ksh"].contains(&name) { rest } else { line }
+/// The line without the program that says it, where that goes by its path and speaks of another one:
+/// `/bin/bash: line 1: /x: …`, `/usr/bin/ld: cannot open output file /x: …`.
+pub(super) fn without_speaker(line: &str) -> &str {
+    match line.split_once(": ") {
+        Some((speaker, rest))
+            if speaker.starts_with('/')
+                && !speaker.contains(char::is_whitespace)
+                && !paths(rest).is_empty() =>
+        {
+            rest
+        }
+        _ => line,
+    }
 }
 
 /// Where a path ends that `quote` may have opened.
@@ -180,10 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_is_not_the_subject_of_its_complaint() {
-        assert_eq!(without_shell("/bin/bash: line 1: /etc/x: Read-only"), "line 1: /etc/x: Read-only");
-        assert_eq!(without_shell("/bin/cat: /etc/x: no"), "/bin/cat: /etc/x: no");
-        assert_eq!(without_shell("/usr/bin/python3"), "/usr/bin/python3");
+    fn a_program_is_not_the_subject_of_its_complaint() {
+        for (line, expected) in [
+            ("/bin/bash: line 1: /etc/x: Read-only", "line 1: /etc/x: Read-only"),
+            ("/usr/bin/ld: cannot open output file /usr/x: no", "cannot open output file /usr/x: no"),
+            ("/etc/x: Permission denied", "/etc/x: Permission denied"),
+            ("bash: /etc/x: Permission denied", "bash: /etc/x: Permission denied"),
+        ] {
+            assert_eq!(without_speaker(line), expected);
+        }
     }
 
     #[test]
@@ -200,6 +214,7 @@ mod tests {
         let passwd = Path::new("/etc/passwd");
         assert!(is_redirected("echo x >> /etc/passwd", passwd));
         assert!(is_redirected("echo x >'/etc/passwd'; true", passwd));
+        assert!(is_redirected("dd if=/dev/zero of=/etc/passwd", passwd));
         assert!(!is_redirected("cat /etc/passwd", passwd));
         assert!(!is_redirected("echo > /etc/passwd2; cat /etc/passwd", passwd));
     }

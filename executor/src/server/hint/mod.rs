@@ -116,9 +116,9 @@ fn programs(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Words that a command follows.
-const TAKING: [&str; 19] = [
-    "-c", "if", "then", "else", "elif", "do", "while", "until", "time", "exec", "env", "command", "nohup",
-    "xargs", "sudo", "timeout", "nice", "setsid", "stdbuf",
+const TAKING: [&str; 20] = [
+    "-c", "-m", "if", "then", "else", "elif", "do", "while", "until", "time", "exec", "env", "command",
+    "nohup", "xargs", "sudo", "timeout", "nice", "setsid", "stdbuf",
 ];
 
 impl Failure<'_> {

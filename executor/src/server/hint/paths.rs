@@ -31,7 +31,7 @@ const FIXED_SHOWN: [&str; 8] = [
 
 /// The hint for a line about a path.
 pub(super) fn explain(failure: &Failure<'_>, line: &str, kind: Kind) -> Option<Hint> {
-    let paths = message::paths(message::without_shell(line));
+    let paths = message::paths(message::without_speaker(line));
     let isolated = failure.outcome.enforced.namespaces.contains(&NamespaceName::Mount);
     let found = paths.iter().filter(|path| !failure.is_own(path)).find_map(|path| match kind {
         Kind::Missing if isolated => failure.missing(line, path),
@@ -96,7 +96,9 @@ impl Failure<'_> {
         let list = self.list_for(line, path);
         // What is about to be made is not there yet: its directory is what was missing.
         let known = match self.ran.landmarks.of(path) {
-            Known::Missing if list == "write" => self.ran.landmarks.of(path.parent()?),
+            Known::Missing if list == "write" && !among(&FIXED, path) => {
+                self.ran.landmarks.of(path.parent()?)
+            }
             known => known,
         };
         let Known::There(there) = known else { return None };
@@ -162,7 +164,7 @@ impl Failure<'_> {
         if !self.shows(path) || self.writes_to(path) {
             return None;
         }
-        if message::is_redirected(&self.ran.line, path) {
+        if message::is_about_writing(line) || message::is_redirected(&self.ran.line, path) {
             return self.read_only(path, path);
         }
         // bash looks whether the file could be executed before it blames the interpreter, so it is the mode of

@@ -92,6 +92,7 @@ fn what_is_about_to_be_made_is_missing_with_its_directory() {
     let made = "cp: cannot create regular file '/srv/new': No such file or directory";
     case.assert_hint(made, "namespaces", "/srv/new", "add `/srv` to profiles.p.write");
     case.assert_none("cp: cannot create regular file '/none/new': No such file or directory");
+    case.assert_none("cp: cannot create regular file '/run/new': No such file or directory");
     case.assert_none("cp: cannot stat '/srv/new': No such file or directory");
 }
 
@@ -152,6 +153,7 @@ fn a_denied_file_is_refused_only_where_no_mode_could_allow_it() {
     let denied = "bash: line 1: /etc/passwd: Permission denied";
     case.assert_hint(denied, "namespaces", "/etc/passwd", "profiles.p.write");
     Case::new("cat /etc/passwd").assert_none(denied);
+    case.assert_hint("tee: /etc/hosts: Permission denied", "namespaces", "/etc/hosts", "profiles.p.write");
 }
 
 #[test]
