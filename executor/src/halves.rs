@@ -4,7 +4,7 @@ use crate::{
     config::Config,
     monitor::ConnectionCaps,
     sandbox::{caps, fds, ids, init, rlimits, seccomp, steps::Fault},
-    server,
+    server::{self, Landmarks},
     sys::process::{CloneOptions, Cloned, clone_process, exit_now},
 };
 use cordon_protocol::LayerReport;
@@ -53,11 +53,14 @@ pub fn fork_server(
 
 /// The life of the server half; its exit status.
 fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>, caps: ConnectionCaps) -> i32 {
-    if let Err(fault) = lock_down(&link, &config) {
-        crate::log!("server: cannot lock down: {}: {}", fault.detail, fault.errno.desc());
-        return 1;
-    }
-    match server::run(link, config, layers, caps.relayed()) {
+    let landmarks = match lock_down(&link, &config) {
+        Ok(landmarks) => landmarks,
+        Err(fault) => {
+            crate::log!("server: cannot lock down: {}: {}", fault.detail, fault.errno.desc());
+            return 1;
+        }
+    };
+    match server::run(link, config, layers, caps.relayed(), landmarks) {
         Ok(()) => 0,
         Err(error) => {
             crate::log!("server: {error}");
@@ -66,8 +69,9 @@ fn run_server(link: OwnedFd, config: Config, layers: Vec<LayerReport>, caps: Con
     }
 }
 
-/// In the order of a sandbox's lock-down, for the same reasons.
-fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
+/// In the order of a sandbox's lock-down, for the same reasons. Gives what it sees of the host as a user like any
+/// other, before it can see nothing.
+fn lock_down(link: &OwnedFd, config: &Config) -> Result<Landmarks, Fault> {
     let ports = &config.relays.ports;
     let filter = server::lockdown::filter(!ports.is_empty()).map_err(filter_failed)?;
     fds::close_all_but_standard(&[link.as_raw_fd()])?;
@@ -83,8 +87,10 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<(), Fault> {
     caps::clear_all_sets()?;
     init::not_dumpable()?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let landmarks = Landmarks::look(config);
     // The link tells whether the monitor died before that: the first read would show its end.
-    confine(&filter, ports)
+    confine(&filter, ports)?;
+    Ok(landmarks)
 }
 
 /// What holds even for a process that could have its privileges back.

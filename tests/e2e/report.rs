@@ -292,6 +292,17 @@ fn head_and_tail_are_kept_and_totals_are_right_to_the_byte() {
 }
 
 #[test]
+fn what_is_over_the_output_limit_is_never_a_success_however_soon_the_command_ended() {
+    for _ in 0..40 {
+        let ran = shared().run(&["--output", "2", "--", "echo", "hi"]);
+        assert_eq!((ran.status, &ran.stdout[..]), (141, &b"hi"[..]), "{}", ran.stderr);
+        let report = shared().report(&["--output", "2", "--", "echo", "hi"]);
+        assert_eq!((report.ended_by, report.stdout_bytes), (EndedBy::OutputLimit, 3), "{report:?}");
+    }
+    assert_eq!(shared().run(&["--output", "3", "--", "echo", "hi"]).status, 0, "not over it");
+}
+
+#[test]
 fn exactly_what_may_be_captured_is_not_cut() {
     let report = shared().report(&["--capture", "5000", "--", "head", "-c", "5000", "/dev/zero"]);
     assert!(!report.stdout_truncated && report.stdout.unwrap().len() == 5000);

@@ -97,6 +97,11 @@ impl Door {
         if self == Self::Cli { "--cwd" } else { "cwd" }
     }
 
+    /// How a file comes along with a request.
+    pub(super) fn files(self) -> &'static str {
+        if self == Self::Cli { "with --file" } else { "in `files`" }
+    }
+
     /// The profile.
     pub(super) fn profile(self) -> &'static str {
         if self == Self::Cli { "--profile" } else { "profile" }

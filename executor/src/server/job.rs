@@ -9,6 +9,7 @@ use super::{
     collect::collect,
     connection::Peer,
     frames::Frames,
+    hint::Ran,
     jobs::Listed,
     pump::{Pump, Stage},
     queue::{Ticket, Turn},
@@ -126,7 +127,8 @@ pub(super) async fn run(
     if let Some(refusal) = run.violation.into_inner() {
         return Err(refusal);
     }
-    let asked = Asked { profile: checked.profile, limits: &checked.limits, door: peer.door };
+    let ran = Ran::new(&checked.sealed, checked.workspace.is_some(), &config, &server.landmarks);
+    let asked = Asked { profile: checked.profile, limits: &checked.limits, door: peer.door, ran: &ran };
     Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, &counts, asked)))))
 }
 

@@ -18,6 +18,7 @@
 //! | `workspaces` | what of them is there, and deleting one |
 //! | `output` | head and tail of a captured stream |
 //! | `report`, `refusal` | the last word to a client |
+//! | `hint` | why a command failed, where a layer was behind it |
 
 mod budget;
 mod check;
@@ -25,6 +26,7 @@ mod collect;
 mod connection;
 mod door;
 mod frames;
+mod hint;
 mod job;
 mod jobs;
 mod link;
@@ -52,6 +54,7 @@ use budget::Budget;
 use connection::Peer;
 use cordon_protocol::LayerReport;
 use door::Door;
+pub use hint::landmarks::Landmarks;
 use jobs::Jobs;
 use link::Outgoing;
 use queue::Queue;
@@ -117,6 +120,8 @@ struct Launched {
 struct Server {
     config: RefCell<Rc<Config>>,
     layers: Vec<LayerReport>,
+    /// What a missing file is compared with.
+    landmarks: Rc<Landmarks>,
     outgoing: mpsc::Sender<Outgoing>,
     mailboxes: RefCell<HashMap<ConnectionId, mpsc::UnboundedSender<Notice>>>,
     jobs: Jobs,
@@ -132,7 +137,8 @@ struct Server {
 /// Serves until the monitor is gone, which is when the process is to exit at once.
 ///
 /// The caller has locked the process down before ([`lockdown`]); `layers` is the answer to `Doctor`, `relayed` how many
-/// connections to services there is room for.
+/// connections to services there is room for, `landmarks`
+/// what the host has.
 ///
 /// # Errors
 /// As [`ServerError`] says.
@@ -141,13 +147,14 @@ pub fn run(
     config: Config,
     layers: Vec<LayerReport>,
     relayed: usize,
+    landmarks: Landmarks,
 ) -> Result<(), ServerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .map_err(ServerError::Runtime)?;
-    runtime.block_on(serve(link, config, layers, relayed))
+    runtime.block_on(serve(link, config, layers, relayed, landmarks))
 }
 
 async fn serve(
@@ -155,6 +162,7 @@ async fn serve(
     config: Config,
     layers: Vec<LayerReport>,
     relayed: usize,
+    landmarks: Landmarks,
 ) -> Result<(), ServerError> {
     let link = watched(link).map_err(ServerError::Link)?;
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
@@ -163,6 +171,7 @@ async fn serve(
         budget: Budget::default(),
         config: RefCell::new(Rc::new(config)),
         layers,
+        landmarks: Rc::new(landmarks),
         outgoing,
         mailboxes: RefCell::default(),
         jobs: Jobs::default(),

@@ -6,6 +6,7 @@
 
 use super::{
     Launched,
+    hint::{LastWords, Tail},
     job::Run,
     jobs::id_of,
     output::{Capture, Kept},
@@ -70,6 +71,7 @@ struct Stream {
     pipe: Option<pipe::Receiver>,
     event: fn(Vec<u8>) -> Event,
     capture: Capture,
+    tail: Tail,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +82,7 @@ enum Which {
 
 impl Stream {
     fn new(event: fn(Vec<u8>) -> Event, capture_bytes: u64) -> Self {
-        Self { pipe: None, event, capture: Capture::new(capture_bytes) }
+        Self { pipe: None, event, capture: Capture::new(capture_bytes), tail: Tail::default() }
     }
 
     /// Waits until there is something to read, or the end.
@@ -212,6 +214,7 @@ impl<'a> Pump<'a> {
         let streamed = self.streamed;
         let stream = self.stream(which);
         stream.capture.push(within);
+        stream.tail.push(within);
         stream.capture.discard(beyond.len());
         if streamed && !within.is_empty() {
             let event = (stream.event)(within.to_vec());
@@ -248,6 +251,7 @@ impl<'a> Pump<'a> {
             stderr: kept(self.stderr.capture),
             streamed: self.streamed,
             exceeded: self.exceeded,
+            words: LastWords { stdout: self.stdout.tail, stderr: self.stderr.tail },
         }
     }
 }

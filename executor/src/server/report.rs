@@ -1,6 +1,12 @@
 //! The exit report: what the monitor saw and what the streams held, in the words of the contract.
 
-use super::{door::Door, jobs::id_of, output::Kept, refusal::shortened};
+use super::{
+    door::Door,
+    hint::{self, LastWords, Ran},
+    jobs::id_of,
+    output::Kept,
+    refusal::shortened,
+};
 use crate::{
     monitor::link::{AskedLimits, JobId, LimitField, Outcome, ServiceCounts},
     profile::Profile,
@@ -22,6 +28,8 @@ pub(super) struct Streams {
     pub(super) streamed: bool,
     /// The output limit was exceeded.
     pub(super) exceeded: bool,
+    /// The end of both, for the hint.
+    pub(super) words: LastWords,
 }
 
 /// What the hints need to know of the request.
@@ -33,17 +41,23 @@ pub(super) struct Asked<'a> {
     pub(super) limits: &'a AskedLimits,
     /// In whose words.
     pub(super) door: Door,
+    /// What ran.
+    pub(super) ran: &'a Ran,
 }
 
 /// The report of an ended command.
 pub(super) fn report(
     job: JobId,
-    outcome: Outcome,
+    mut outcome: Outcome,
     streams: Streams,
     counts: &[ServiceCounts],
     asked: Asked<'_>,
 ) -> ExitReport {
-    let hint = hint(&outcome, asked);
+    if streams.exceeded && matches!(outcome.ended_by, EndedBy::Exit | EndedBy::Signal) {
+        // It ended by itself before it could be told to. What is left out must not pass for all there was.
+        outcome.ended_by = EndedBy::OutputLimit;
+    }
+    let hint = hint(&outcome, asked, &streams.words);
     // Where they are not relayed nobody counts.
     let relayed = outcome.enforced.network == NetworkMode::Services;
     let services = asked.profile.services.iter().zip(counts).filter(|_| relayed);
@@ -120,7 +134,7 @@ fn capability_names(bits: u64) -> Vec<String> {
     (0..64u8).filter(|bit| bits >> bit & 1 == 1).map(name).collect()
 }
 
-fn hint(outcome: &Outcome, asked: Asked<'_>) -> Option<Hint> {
+fn hint(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) -> Option<Hint> {
     match outcome.ended_by {
         EndedBy::LaunchFailed => Some(launch_hint(outcome, asked.profile)),
         EndedBy::OutOfMemory => {
@@ -137,13 +151,14 @@ fn hint(outcome: &Outcome, asked: Asked<'_>) -> Option<Hint> {
             let what = "it wanted more processes and threads than";
             Some(limit_hint(asked, LimitField::Pids, what))
         }
-        EndedBy::Exit | EndedBy::Signal | EndedBy::DiskLimit | EndedBy::Cancelled => None,
+        EndedBy::Exit | EndedBy::Signal | EndedBy::DiskLimit => hint::explain(outcome, asked, words),
+        EndedBy::Cancelled => None,
     }
 }
 
 /// A limit with its value, and how to raise it.
-fn limit_hint(asked: Asked<'_>, field: LimitField, what: &str) -> Hint {
-    let Asked { profile, limits, door } = asked;
+pub(super) fn limit_hint(asked: Asked<'_>, field: LimitField, what: &str) -> Hint {
+    let Asked { profile, limits, door, .. } = asked;
     let (name, range) = (field.name(), profile.limit(field));
     let value = limits.get(field).or(range.default);
     let shown = value.map_or_else(|| "the limit".to_owned(), |value| field.show(value));
@@ -215,12 +230,24 @@ mod tests {
 
     fn streams() -> Streams {
         let kept = Kept { bytes: vec![], total: 0, truncated: false };
-        Streams { stdout: kept.clone(), stderr: kept, streamed: false, exceeded: false }
+        Streams {
+            stdout: kept.clone(),
+            stderr: kept,
+            streamed: false,
+            exceeded: false,
+            words: LastWords::default(),
+        }
     }
 
     fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
-        report(7, outcome, streams(), &[], Asked { profile: &profile, limits: &limits, door: Door::Cli })
+        report(
+            7,
+            outcome,
+            streams(),
+            &[],
+            Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() },
+        )
     }
 
     #[test]
@@ -240,15 +267,20 @@ mod tests {
         let streams = Streams { stdout: kept, exceeded: true, ..streams() };
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
         let limits = AskedLimits::default();
-        let report =
-            report(0xab, ended, streams, &[], Asked { profile: &profile, limits: &limits, door: Door::Cli });
+        let report = report(
+            0xab,
+            ended,
+            streams,
+            &[],
+            Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() },
+        );
         assert_eq!((report.id.as_str(), report.exit_code), ("00000000000000ab", Some(3)));
         assert_eq!((report.wall_ms, report.cpu_ms), (1.5, 0.25));
         assert_eq!((report.stdout.as_deref(), report.stdout_encoding), (Some("/w=="), Encoding::Base64));
         assert_eq!((report.stdout_bytes, report.stdout_truncated), (9, true));
         assert_eq!(report.stderr.as_deref(), Some(""));
-        // The limit was exceeded, though the command ended by itself before it could be told.
-        assert_eq!((report.ended_by, report.limits_hit), (EndedBy::Exit, vec![LimitName::Output]));
+        // The command ended by itself before it could be told.
+        assert_eq!((report.ended_by, report.limits_hit), (EndedBy::OutputLimit, vec![LimitName::Output]));
     }
 
     #[test]
@@ -256,7 +288,7 @@ mod tests {
         let raw: RawProfile = toml::from_str("network = 'services'\nservices = [80, 81]").unwrap();
         let profile = Profile::from_raw("p", raw, 1).unwrap();
         let limits = AskedLimits::default();
-        let asked = Asked { profile: &profile, limits: &limits, door: Door::Cli };
+        let asked = Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &Ran::default() };
         let counts = [(3, 1, 2), (0, 0, 0)].map(|(connections, over_cap, unreachable)| ServiceCounts {
             connections,
             over_cap,
@@ -293,7 +325,8 @@ mod tests {
         let remedy = |ended_by, limit: Option<LimitName>, door| {
             let mut outcome = outcome(ended_by);
             outcome.limits_hit.extend(limit);
-            hint(&outcome, Asked { profile: &profile, limits: &limits, door }).unwrap().remedy
+            let asked = Asked { profile: &profile, limits: &limits, door, ran: &Ran::default() };
+            hint(&outcome, asked, &LastWords::default()).unwrap().remedy
         };
         use Door::{Cli, Http, Socket};
         use EndedBy as E;

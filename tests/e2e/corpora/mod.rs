@@ -1,6 +1,7 @@
 //! Many short lines against the real daemon: hostile ones, of which none gets anywhere, and ordinary ones, of
 //! which none is stopped. The lines are data, in `tests/corpora`.
 
+mod hints;
 mod line;
 mod outcome;
 mod place;

@@ -128,7 +128,8 @@ async fn silent_connections_are_refused_in_time_and_hold_up_nobody() {
             assert_eq!(refusal.message, format!("timeout: no {expected} within 10 s of connecting"));
         }
     };
-    let served = super::super::serve(theirs, fixture::config(), layers(), 0);
+    let served =
+        super::super::serve(theirs, fixture::config(), layers(), 0, super::super::Landmarks::default());
     tokio::select! {
         () = test => {}
         ended = served => panic!("{ended:?}"),

@@ -37,7 +37,8 @@ fn the_list_is_enough_for_everything_a_server_does() {
     let server = std::thread::spawn(move || {
         let abi = lockdown::restrict(&BTreeSet::new()).unwrap();
         seccompiler::apply_filter(&filter(false)).unwrap();
-        let result = super::super::run(theirs, fixture::config(), layers(), 0);
+        let result =
+            super::super::run(theirs, fixture::config(), layers(), 0, super::super::Landmarks::default());
         sender.send((abi, result)).unwrap();
         // A thread of the standard library ends with more calls than a process does.
         loop {

@@ -89,7 +89,7 @@ impl Monitor {
         setsockopt(&link, ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
         let server = std::thread::spawn(move || {
             before();
-            super::run(theirs, config, layers(), relayed)
+            super::run(theirs, config, layers(), relayed, super::Landmarks::default())
         });
         Self { link, next: Cell::new(1), server }
     }

@@ -1,0 +1,177 @@
+//! Hints: nearly every command that a layer refused gets the right one, and none that failed by itself gets any.
+
+use super::canaries;
+use crate::harness::{
+    Executor, client, crowd, daemon, process,
+    table::{assert_each, summary},
+};
+use cordon_protocol::{ExitReport, RunRequest, client::blocking};
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    panic::catch_unwind,
+    path::PathBuf,
+    sync::OnceLock,
+};
+
+const CORPUS: &str = include_str!("../../corpora/hints.toml");
+/// Commands at once.
+const AT_ONCE: usize = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Corpus {
+    denials: BTreeMap<String, Vec<Denial>>,
+    ordinary: BTreeMap<String, Vec<Ordinary>>,
+}
+
+/// A line that a layer refuses something.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Denial {
+    line: String,
+    profile: Option<String>,
+    layer: String,
+    /// Part of `what`.
+    object: String,
+    /// Part of `remedy`.
+    setting: String,
+}
+
+/// A line that fails by itself.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ordinary {
+    line: String,
+    profile: Option<String>,
+    /// It exits with 0 after all.
+    #[serde(default)]
+    succeeds: bool,
+}
+
+fn corpus() -> Corpus {
+    toml::from_str(CORPUS).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A directory of the host's that the profile `place` shows in part. It is there before the executor starts.
+fn place() -> PathBuf {
+    let place = canaries().join("hints");
+    for directory in ["shown", "open"] {
+        fs::create_dir_all(place.join(directory)).unwrap();
+    }
+    for file in ["shown/secret", "open/file"] {
+        fs::write(place.join(file), "x\n").unwrap();
+    }
+    fs::write(place.join("script.source"), "#!/bin/sh\necho ran\n").unwrap();
+    process::install(&place.join("script.source"), &place.join("shown/script"), 0o755);
+    process::install("/bin/true".as_ref(), &place.join("shown/program"), 0o755);
+    for directory in [".", "shown", "open"] {
+        fs::set_permissions(place.join(directory), Permissions::from_mode(0o755)).unwrap();
+    }
+    place
+}
+
+fn executor() -> &'static Executor {
+    static SHARED: OnceLock<Option<Executor>> = OnceLock::new();
+    let shared = SHARED.get_or_init(|| {
+        let place = place().display().to_string();
+        let profiles = PROFILES.replace("@place@", &place);
+        let executor = catch_unwind(|| Executor::start(&profiles)).ok()?;
+        daemon::end_at_exit(executor.pid(), executor.directory());
+        Some(executor)
+    });
+    shared.as_ref().expect("the executor of the hints did not start; the first test that wanted it says why")
+}
+
+const PROFILES: &str = r#"
+[profiles.default]
+
+[profiles.place]
+read = ["/usr", "/etc", "/opt", "@place@/shown"]
+hide = ["/etc/cordon", "@place@/shown/secret"]
+
+[profiles.tiny.limits]
+file_size = "1M"
+tmp = "8M"
+workspace = "8M"
+
+[profiles.few.limits]
+pids = { default = 16, ceiling = 64 }
+
+[profiles.hostnet]
+network = "host"
+
+[profiles.served]
+network = "services"
+services = [1, 2]
+"#;
+
+fn filled(text: &str) -> String {
+    text.replace("@place@", &canaries().join("hints").display().to_string())
+}
+
+/// Runs a line as `cordon run` would ask for it; `stream` leaves nothing of its output in the report.
+fn run(line: &str, profile: Option<&String>, stream: bool) -> ExitReport {
+    let request = RunRequest { profile: profile.cloned(), stream, ..client::line(&filled(line)) };
+    let (connection, stdin) = blocking::run(&executor().socket, "cordon/1", request).unwrap();
+    let report = client::collect(connection).unwrap_or_else(|e| panic!("{line}: {e}")).report;
+    drop(stdin);
+    report
+}
+
+#[test]
+fn nearly_every_refusal_is_explained() {
+    let _crowd = crowd::among_others();
+    let corpus = corpus();
+    let denials: Vec<_> =
+        corpus.denials.iter().flat_map(|(kind, lines)| lines.iter().map(move |l| (kind, l))).collect();
+    assert!(denials.len() >= 40, "{}", denials.len());
+    let wrong = std::sync::Mutex::new(Vec::new());
+    let indexed: Vec<_> = denials.iter().enumerate().collect();
+    assert_each(
+        &indexed,
+        AT_ONCE,
+        |(_, (kind, denial))| format!("{kind}: {}", denial.line),
+        |(index, (kind, denial))| {
+            let report = run(&denial.line, denial.profile.as_ref(), index % 2 == 1);
+            let right = report.hint.as_ref().is_some_and(|hint| {
+                hint.layer == denial.layer
+                    && hint.what.contains(&filled(&denial.object))
+                    && hint.remedy.contains(&denial.setting)
+            });
+            if !right {
+                let text = format!("{kind}: {}\n  hint {:?}\n{}", denial.line, report.hint, summary(&report));
+                wrong.lock().unwrap().push(text);
+            }
+            Vec::new()
+        },
+    );
+    let wrong = wrong.into_inner().unwrap();
+    let text = wrong.join("\n");
+    eprintln!("{} of {} denials are explained; not:\n{text}", denials.len() - wrong.len(), denials.len());
+    assert!(wrong.len() * 10 <= denials.len(), "{} of {} are not:\n{text}", wrong.len(), denials.len());
+}
+
+#[test]
+fn no_ordinary_failure_is_explained() {
+    let _crowd = crowd::among_others();
+    let corpus = corpus();
+    let lines: Vec<_> =
+        corpus.ordinary.iter().flat_map(|(kind, lines)| lines.iter().map(move |l| (kind, l))).collect();
+    assert!(lines.iter().filter(|(_, line)| !line.succeeds).count() >= 100, "{}", lines.len());
+    assert_each(
+        &lines,
+        AT_ONCE,
+        |(kind, ordinary)| format!("{kind}: {}", ordinary.line),
+        |(_, ordinary)| {
+            let report = run(&ordinary.line, ordinary.profile.as_ref(), false);
+            let succeeded = report.exit_code == Some(0);
+            if report.hint.is_none() && succeeded == ordinary.succeeds {
+                return Vec::new();
+            }
+            vec![format!("  hint {:?}", report.hint), summary(&report)]
+        },
+    );
+}
