@@ -20,7 +20,10 @@ impl Belongings {
         let processes = host::descendants(monitor);
         let mut found = Self::default();
         found.add("mounts", mounts(monitor));
-        found.add("namespaces", namespaces(processes.iter().chain([&monitor])));
+        let mut namespaces: BTreeSet<_> = processes.iter().flat_map(|pid| namespaces(*pid, &[])).collect();
+        // While it fills its stock of network namespaces it is in one of them for a moment.
+        namespaces.extend(self::namespaces(monitor, &["net"]));
+        found.add("namespaces", namespaces);
         found.add("processes", processes.iter().map(|pid| process(*pid)));
         found.add("monitor's descriptors", kinds_of_descriptors(monitor));
         if let Some(own) = host::cgroups_of(monitor) {
@@ -77,13 +80,11 @@ fn place(path: &str) -> String {
     format!("{above}/roots/{name}/{below}")
 }
 
-/// Namespaces that these processes are in, and into which they put their children.
-fn namespaces<'a>(processes: impl Iterator<Item = &'a i32>) -> BTreeSet<String> {
-    let of = |pid: &i32| {
-        let pid = *pid;
-        NAMESPACES.iter().filter_map(move |kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok())
-    };
-    processes.flat_map(of).map(|link| link.display().to_string()).collect()
+/// Namespaces that a process is in, and into which it puts its children; of all kinds but these.
+fn namespaces(pid: i32, without: &[&str]) -> Vec<String> {
+    let wanted = NAMESPACES.iter().filter(|kind| !without.contains(kind));
+    let links = wanted.filter_map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok());
+    links.map(|link| link.display().to_string()).collect()
 }
 
 /// A process by its number, with its threads, and whether it has ended and was not waited for.
