@@ -94,6 +94,8 @@ pub(super) async fn run(
 ) -> Result<Option<Event>, Refusal> {
     let config = server.config();
     let mut checked = check(request, &config, peer.profiles_in(&config), peer.door)?;
+    // The request itself is let go of once it is launched.
+    let ran = Ran::new(&checked.sealed, checked.workspace.is_some(), &config, &server.landmarks);
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
     *kept = wait_for_place(server, peer, socket, &listed, checked.profile).await?;
     if kept.is_none() {
@@ -127,7 +129,6 @@ pub(super) async fn run(
     if let Some(refusal) = run.violation.into_inner() {
         return Err(refusal);
     }
-    let ran = Ran::new(&checked.sealed, checked.workspace.is_some(), &config, &server.landmarks);
     let asked = Asked { profile: checked.profile, limits: &checked.limits, door: peer.door, ran: &ran };
     Ok(Some(Event::Exited(Box::new(report(job, outcome, streams, &counts, asked)))))
 }

@@ -13,7 +13,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     panic::catch_unwind,
     path::PathBuf,
-    sync::OnceLock,
+    sync::{Mutex, OnceLock},
 };
 
 const CORPUS: &str = include_str!("../../corpora/hints.toml");
@@ -128,13 +128,14 @@ fn nearly_every_refusal_is_explained() {
     let denials: Vec<_> =
         corpus.denials.iter().flat_map(|(kind, lines)| lines.iter().map(move |l| (kind, l))).collect();
     assert!(denials.len() >= 40, "{}", denials.len());
-    let wrong = std::sync::Mutex::new(Vec::new());
+    let wrong = Mutex::new(BTreeMap::<&str, Vec<String>>::new());
     let indexed: Vec<_> = denials.iter().enumerate().collect();
     assert_each(
         &indexed,
         AT_ONCE,
         |(_, (kind, denial))| format!("{kind}: {}", denial.line),
         |(index, (kind, denial))| {
+            // Every other one as a stream, of which nothing is captured.
             let report = run(&denial.line, denial.profile.as_ref(), index % 2 == 1);
             let right = report.hint.as_ref().is_some_and(|hint| {
                 hint.layer == denial.layer
@@ -143,15 +144,21 @@ fn nearly_every_refusal_is_explained() {
             });
             if !right {
                 let text = format!("{kind}: {}\n  hint {:?}\n{}", denial.line, report.hint, summary(&report));
-                wrong.lock().unwrap().push(text);
+                wrong.lock().unwrap().entry(kind).or_default().push(text);
             }
             Vec::new()
         },
     );
     let wrong = wrong.into_inner().unwrap();
-    let text = wrong.join("\n");
-    eprintln!("{} of {} denials are explained; not:\n{text}", denials.len() - wrong.len(), denials.len());
-    assert!(wrong.len() * 10 <= denials.len(), "{} of {} are not:\n{text}", wrong.len(), denials.len());
+    let text = wrong.values().flatten().cloned().collect::<Vec<_>>().join("\n");
+    let count = wrong.values().flatten().count();
+    eprintln!("{} of {} denials are explained\n{text}", denials.len() - count, denials.len());
+    assert!(count * 10 <= denials.len(), "{count} of {} are not:\n{text}", denials.len());
+    // Few wrong ones in all could be everything of one kind.
+    for (kind, lines) in &corpus.denials {
+        let count = wrong.get(kind.as_str()).map_or(0, Vec::len);
+        assert!(count * 2 < lines.len(), "{kind}: {count} of {} are not:\n{text}", lines.len());
+    }
 }
 
 #[test]

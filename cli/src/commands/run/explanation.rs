@@ -2,10 +2,13 @@
 
 use cordon_protocol::{Bytes, EndedBy, ExitReport};
 
-/// What ended the command and what to do about it; none for a plain exit or signal.
+/// What ended the command and what to do about it; for a plain exit or signal only where the report has a hint.
 pub(crate) fn of_report(report: &ExitReport) -> Option<String> {
     let (cause, otherwise) = match report.ended_by {
-        EndedBy::Exit | EndedBy::Signal => return None,
+        EndedBy::Exit | EndedBy::Signal => {
+            let hint = report.hint.as_ref()?;
+            return Some(format!("refused by {}: {}; {}", hint.layer, hint.what, hint.remedy));
+        }
         EndedBy::WallTimeout => (
             format!("ended by wall_timeout after {:.0} ms", report.wall_ms),
             "allow more time with --timeout".to_owned(),
@@ -64,6 +67,13 @@ mod tests {
     fn plain_ends_need_no_words() {
         assert_eq!(line(EndedBy::Exit), None);
         assert_eq!(line(EndedBy::Signal), None);
+    }
+
+    #[test]
+    fn a_hint_is_told_after_a_plain_end_too() {
+        let hint = Hint { layer: "network".into(), what: "no way".into(), remedy: "make one".into() };
+        let line = of_report(&ExitReport { ended_by: EndedBy::Exit, hint: Some(hint), ..sample() });
+        assert_eq!(line.as_deref(), Some("refused by network: no way; make one"));
     }
 
     #[test]
