@@ -10,7 +10,7 @@ use crate::sandbox::seccomp::{
 };
 use cordon_protocol::Hint;
 use nix::errno::Errno;
-use std::path::Path;
+use std::{collections::HashMap, path::Path, sync::OnceLock};
 
 /// What is behind a program's complaint.
 #[derive(Debug, Clone, Copy)]
@@ -129,8 +129,19 @@ fn call_refused(name: &str, reason: &str) -> Hint {
 
 /// Why the table refuses a call with this errno whatever its arguments are; none where it does not.
 fn refused_with(name: &str, errno: Errno) -> Option<&'static str> {
-    let group = table::COMMAND.iter().find(|group| group.calls.iter().any(|(_, call)| *call == name))?;
-    (group.rule == Rule::Always(Verdict::Errno(errno))).then_some(group.reason)
+    type Refused = HashMap<&'static str, (Errno, &'static str)>;
+    static REFUSED: OnceLock<Refused> = OnceLock::new();
+    let always = |group: &'static table::Group| match group.rule {
+        Rule::Always(Verdict::Errno(errno)) => Some((group, errno)),
+        _ => None,
+    };
+    let refused = REFUSED.get_or_init(|| {
+        let groups = table::COMMAND.iter().filter_map(always);
+        groups
+            .flat_map(|(group, errno)| group.calls.iter().map(move |call| (call.1, (errno, group.reason))))
+            .collect()
+    });
+    refused.get(name).filter(|(with, _)| *with == errno).map(|(_, reason)| *reason)
 }
 
 /// A refused call that a line names as programs do: `ptrace: `, `ptrace(…)`, `unshare failed`, `PTRACE_TRACEME`.
@@ -151,11 +162,12 @@ fn named_call(line: &str, errno: Errno) -> Option<(&str, &'static str)> {
 
 /// A refused call that the command line itself makes from a language: `os.chroot(`, `libc.unshare(`.
 fn called(line: &str, errno: Errno) -> Option<(&str, &'static str)> {
-    line.match_indices('(').find_map(|(at, _)| {
-        let (object, name) = line[..at].rsplit_once('.')?;
+    line.split('(').find_map(|before| {
+        let (object, name) = before.rsplit_once('.')?;
+        let reason = refused_with(name, errno)?;
         let object = object.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ')').next()?;
         let of_libc = ["os", "libc", "lib", "c"].contains(&object) || object.ends_with(')');
-        of_libc.then(|| refused_with(name, errno).map(|reason| (name, reason)))?
+        of_libc.then_some((name, reason))
     })
 }
 

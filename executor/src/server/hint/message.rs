@@ -57,6 +57,9 @@ const WRITING: [&str; 16] = [
     "truncate: ",
 ];
 
+/// Paths of one line that are looked at.
+const PATHS_MAX: usize = 8;
+
 /// The kind of failure that a line tells of.
 pub(super) fn kind_of(line: &str) -> Option<Kind> {
     let lower = line.to_lowercase();
@@ -95,7 +98,7 @@ pub(super) fn paths(line: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut rest = line;
     let mut before = None;
-    while let Some(at) = rest.find('/') {
+    while let Some(at) = rest.find('/').filter(|_| found.len() < PATHS_MAX) {
         before = rest[..at].chars().next_back().or(before);
         let from = &rest[at..];
         let starts = before.is_none_or(|c| c.is_whitespace() || "'\"`‘“(=<:[>".contains(c));

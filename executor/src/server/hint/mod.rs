@@ -57,14 +57,14 @@ impl Ran {
         config: &crate::config::Config,
         landmarks: &Rc<Landmarks>,
     ) -> Self {
-        let line = match &sealed.work {
+        let words = match &sealed.work {
             // What the shell is told, not how it is called.
-            Work::Program(argv) if argv.len() == 3 && argv[1] == "-c" => argv[2].clone(),
-            Work::Program(argv) => argv.join(" "),
-            _ => String::new(),
+            Work::Program(argv) if argv.len() == 3 && argv[1] == "-c" => &argv[2..],
+            Work::Program(argv) => argv,
+            _ => &[],
         };
         Self {
-            line: tail::cut(&line).into_owned(),
+            line: tail::joined(words),
             cwd: sealed.cwd.clone(),
             named,
             home: config.home.clone(),

@@ -1,6 +1,6 @@
 //! The last words of a command: the end of what it wrote, kept for the hint whether or not output is captured.
 
-use std::{borrow::Cow, collections::VecDeque};
+use std::collections::VecDeque;
 
 /// Bytes of each stream that are looked at.
 const KEPT: usize = 8 << 10;
@@ -8,6 +8,8 @@ const KEPT: usize = 8 << 10;
 const LINES: usize = 32;
 /// Longest line that is read, characters.
 const LINE_MAX: usize = 1024;
+/// Longest command line that is read, bytes; it may be one more.
+const LINE_BYTES_MAX: usize = 4096;
 
 /// The end of a stream.
 #[derive(Debug, Clone, Default)]
@@ -66,12 +68,19 @@ impl LastWords {
     }
 }
 
-/// A command line of bounded length.
-pub(super) fn cut(line: &str) -> Cow<'_, str> {
-    match line.char_indices().nth(4 * LINE_MAX) {
-        Some((end, _)) => Cow::Borrowed(&line[..end]),
-        None => Cow::Borrowed(line),
+/// A command line of bounded length, from its words.
+pub(super) fn joined(words: &[String]) -> String {
+    let mut line = String::new();
+    for word in words {
+        let room = LINE_BYTES_MAX.saturating_sub(line.len());
+        if room == 0 {
+            break;
+        }
+        let gap = if line.is_empty() { "" } else { " " };
+        let end = word.floor_char_boundary(room.min(word.len()));
+        line.extend([gap, &word[..end]]);
     }
+    line
 }
 
 #[cfg(test)]
@@ -91,6 +100,14 @@ mod tests {
         assert_eq!(tail.lines()[0], "last\u{fffd} words");
         tail.push(&[b'c'; 2000]);
         assert_eq!(tail.lines()[0].len(), LINE_MAX);
+    }
+
+    #[test]
+    fn a_command_line_is_bounded_and_cut_between_characters() {
+        let of = |words: &[&str]| joined(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["a", "b c", ""]), "a b c ");
+        assert_eq!(of(&["€".repeat(LINE_BYTES_MAX).as_str()]), "€".repeat(LINE_BYTES_MAX / 3));
+        assert!(of(&vec!["ab"; LINE_BYTES_MAX]).len() <= LINE_BYTES_MAX + 1);
     }
 
     #[test]
