@@ -182,3 +182,16 @@ fn no_ordinary_failure_is_explained() {
         },
     );
 }
+
+#[test]
+fn what_only_root_can_list_is_not_known_to_hints() {
+    let _crowd = crowd::among_others();
+    let mode = fs::metadata("/root").unwrap().permissions().mode();
+    assert_eq!(mode & 0o007, 0, "/root is closed to others on every host that this was written for");
+    // One that is there and one that is not: told in the same words.
+    let there = fs::read_dir("/root").unwrap().next().unwrap().unwrap().file_name();
+    for name in [there.to_str().unwrap(), "no-such-file"] {
+        let hint = run(&format!("cat /root/{name}"), None, false).hint.unwrap();
+        assert!(hint.remedy.starts_with("add `/root` to profiles.default.read"), "{name}: {hint:?}");
+    }
+}
