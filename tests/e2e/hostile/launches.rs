@@ -213,7 +213,8 @@ fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
 fn no_descriptor_and_too_many_are_refused() {
     let hostile = Hostile::start();
     let request = shell("true");
-    for count in [0, 2, scm::DESCRIPTORS_MAX] {
+    // The request and its text, and no files: two.
+    for count in [0, 1, 3, scm::DESCRIPTORS_MAX] {
         // A connection of its own for each: one that was refused has no second try.
         let (connection, _stream) = hostile.peer();
         hostile.send(

@@ -39,7 +39,7 @@ fn a_sandbox_is_collected_from_once_after_its_end_and_only_where_that_was_announ
     hostile.send(&ToMonitor::Drained(plain), &[]);
 
     let (connection, _second) = hostile.peer();
-    hostile.send(&collectable(connection), &[shell("echo kept > file").as_fd()]);
+    hostile.send(&collectable(connection), &[shell("echo kept > file").as_fd(), text().as_fd()]);
     let (ToServer::Launched { .. }, _pipes) = hostile.next() else { panic!("not launched") };
     assert_eq!(hostile.next().0, ToServer::Executed(connection));
     hostile.ended(connection);
@@ -66,7 +66,8 @@ fn the_second_process_runs_no_program_and_has_its_time() {
     let hostile = Hostile::start();
     let collected = |request: OwnedFd| {
         let (connection, stream) = hostile.peer();
-        hostile.send(&collectable(connection), &[shell("head -c 3M /dev/zero > large").as_fd()]);
+        hostile
+            .send(&collectable(connection), &[shell("head -c 3M /dev/zero > large").as_fd(), text().as_fd()]);
         let (ToServer::Launched { .. }, _pipes) = hostile.next() else { panic!("not launched") };
         assert_eq!(hostile.next().0, ToServer::Executed(connection));
         hostile.ended(connection);
@@ -100,14 +101,14 @@ fn a_workspace_is_the_peer_s_own_whatever_the_server_says() {
     let (connection, _stream) = hostile.peer();
     for name in ["..", "../0", "a/b", ".deleted-1", "A"] {
         let (other, _other_stream) = hostile.peer();
-        hostile.send(&within(other, name), &[shell("true").as_fd()]);
+        hostile.send(&within(other, name), &[shell("true").as_fd(), text().as_fd()]);
         assert_eq!(hostile.refusal(other), LaunchRefusal::BadWorkspace, "{name}");
         hostile.send(&ToMonitor::DeleteWorkspace { connection, name: name.to_owned() }, &[]);
         let deletion = Deletion::NotFound;
         assert_eq!(hostile.next().0, ToServer::WorkspaceDeleted { connection, deletion });
     }
     let (stranger, mut child) = hostile.stranger();
-    hostile.send(&within(connection, "work"), &[shell("true").as_fd()]);
+    hostile.send(&within(connection, "work"), &[shell("true").as_fd(), text().as_fd()]);
     let (ToServer::Launched { .. }, _pipes) = hostile.next() else { panic!("not launched") };
     assert_eq!(hostile.next().0, ToServer::Executed(connection));
     hostile.ended(connection);
