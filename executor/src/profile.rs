@@ -128,7 +128,7 @@ struct RawLimits {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table: { default = …, ceiling = … }, either may be left out")]
 struct RawRange<T> {
     default: Option<T>,
     ceiling: Option<T>,
@@ -318,8 +318,12 @@ impl RawLimits {
                 let text = format!("{} is above the most, {}", field.show(range.ceiling), field.show(most));
                 return Err((field.name(), text));
             }
-            if range.default.is_some_and(|default| default > range.ceiling) {
-                return Err((field.name(), "the default is above the ceiling".to_owned()));
+            if let Some(default) = range.default.filter(|default| *default > range.ceiling) {
+                let (default, ceiling) = (field.show(default), field.show(range.ceiling));
+                return Err((
+                    field.name(),
+                    format!("the default, {default}, is above the ceiling, {ceiling}"),
+                ));
             }
         }
         Ok(checked)
@@ -405,7 +409,8 @@ mod tests {
             ("write = ['/usr/../root']", "write: `/usr/../root`"),
             ("read = ['/proc/1']", "lies in /proc"),
             ("peers = ['no-such-user']", "peers: no user `no-such-user`"),
-            ("limits.memory.default = '9G'", "limits.memory: the default is above the ceiling"),
+            ("limits.memory.default = '9G'", "limits.memory: the default, 9G, is above the ceiling, 2G"),
+            ("limits.memory = '1G'", "expected a table: { default = …, ceiling = … }"),
             ("limits.pids.ceiling = 0", "limits.pids: 0 is below the least"),
             (
                 "limits.wall.ceiling = '18446744073709551615ms'",

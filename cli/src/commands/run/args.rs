@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<Bytes>,
     /// Most processes and threads
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole_number)]
     pids: Option<u64>,
     /// Most output of both streams together; more ends the command
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -87,6 +87,10 @@ pub(crate) struct Args {
     /// Program and its arguments, no shell between
     #[arg(last = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,
+}
+
+fn whole_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a whole number; write it in digits, as in 32".to_owned())
 }
 
 fn environment_entry(text: &str) -> Result<(String, String), String> {
@@ -229,8 +233,8 @@ mod tests {
             (&["-c", "x", "--memory", "1T"], "not a size"),
             (&["-c", "x", "--timeout", "60"], "not a time"),
             (&["-c", "x", "--timeout", "-1s"], "not a time"),
-            (&["-c", "x", "--pids", "-1"], "invalid digit"),
-            (&["-c", "x", "--pids", "many"], "invalid digit"),
+            (&["-c", "x", "--pids", "-1"], "not a whole number"),
+            (&["-c", "x", "--pids", "many"], "not a whole number"),
             (&["-c", "x", "--env", "=v"], "NAME=VALUE"),
             (&["-c", "x", "--env", "A"], "NAME=VALUE"),
             (&["-c", "x", "--workspace", "../x"], "'--workspace <NAME>': not a name: "),
