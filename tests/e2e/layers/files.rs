@@ -222,3 +222,21 @@ fn a_command_cannot_take_all_terminals_of_the_host() {
     let opened: u32 = shared().python(code).trim().parse().unwrap();
     assert!((16..=64).contains(&opened), "{opened}");
 }
+
+#[test]
+fn beside_what_is_hidden_a_directory_can_be_written() {
+    let place = crate::harness::build::scratch().join("beside");
+    for name in ["hidden", "written", "read"] {
+        fs::create_dir_all(place.join(name)).unwrap();
+        let (uid, gid) = (host::uid_of("execuser"), host::gid_of("execuser"));
+        std::os::unix::fs::chown(place.join(name), Some(uid), Some(gid)).unwrap();
+    }
+    let at = place.display();
+    let profile = format!(
+        "[profiles.default]\nread = [\"/usr\", \"/etc\", \"{at}\"]\nhide = [\"{at}/hidden\"]\nwrite = [\"{at}/written\"]"
+    );
+    let executor = Executor::start(&profile);
+    let script = format!("cd {at}; ls; touch written/x && echo ok; touch read/x 2>/dev/null || echo refused");
+    assert_eq!(executor.inside(&script), "read\nwritten\nok\nrefused\n");
+    assert!(place.join("written/x").exists());
+}

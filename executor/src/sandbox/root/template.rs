@@ -137,6 +137,8 @@ impl Template {
         } else {
             self.bind_file(path, attributes)?;
         }
+        // What was there before is below this mount now.
+        self.exposed.retain(|(mount, _)| !mount.starts_with(path));
         self.exposed.push((path.to_owned(), writable));
         Ok(())
     }
