@@ -12,7 +12,7 @@ use crate::{
         steps::Fault,
         storage::start_with,
     },
-    sys::process::{Status, signal, try_wait},
+    sys::process::{signal, try_wait},
 };
 use nix::{fcntl::OFlag, sys::signal::Signal, unistd::pipe2};
 use std::{
@@ -165,7 +165,8 @@ impl DiskWatch {
             return;
         }
         let mut bytes = [0; 16];
-        let answered = ended == Some(Status::Exited(0)) && walk.answer.read_exact(&mut bytes).is_ok();
+        // Its answer alone counts: where there are no pid namespaces it may have been reaped with others.
+        let answered = walk.answer.read_exact(&mut bytes).is_ok();
         let (since, free) = (walk.since, walk.free);
         self.walk = None;
         if !answered {
