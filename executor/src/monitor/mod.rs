@@ -4,6 +4,7 @@
 //! ending, reaping and the audit. A pool of waiting sandboxes has its place here and comes later.
 
 mod accept;
+mod admit;
 mod allowed;
 mod appended;
 mod audit;

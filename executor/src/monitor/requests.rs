@@ -17,42 +17,20 @@
 
 use super::{
     Monitor, MonitorError,
+    admit::Wanted,
     allowed::is_allowed,
     audit::fingerprint,
-    job::{Job, Order, Stage, enforced},
-    launch::{Asked, launch},
-    link::{
-        AskedLimits, ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer,
-    },
-    peers::Peer,
-    policy::{Limits, authorize, check_sealed, launch_sizes, resolve},
-    workspaces::Unusable,
-};
-use crate::sandbox::{
-    Go, Plan,
-    message::{Held, Report},
-    steps::{FailedStep, Fault, injected},
+    job::{Job, Stage},
+    link::{ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
+    policy::{check_sealed, launch_sizes},
 };
 use crate::sys::{memfd, scm};
-use cordon_protocol::{
-    CgroupMode, EndedBy,
-    audit::{About, Entry},
-    limits,
-};
-use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
+use cordon_protocol::{EndedBy, audit::Entry, limits};
+use nix::errno::Errno;
 use std::{
     fmt,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
 };
-
-/// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
-/// sampled watchdog comes first, this only bounds how far a process gets between two samples.
-const DATA_FACTOR: u64 = 4;
-/// As above, for small limits, bytes.
-const DATA_ROOM: u64 = 1 << 30;
-/// RLIMIT_NPROC counts the uid's threads on the whole host: room for those of commands that are ending.
-const PROCESSES_ROOM: u64 = 64;
 
 /// The step before all others; it has no process and no resource of its own to undo.
 pub(super) const AUDIT_STEP: (&str, &str) = ("audit", "first of all: what cannot be recorded does not run");
@@ -63,16 +41,6 @@ pub(super) const WORKSPACE_STEP: (&str, &str) =
 const MESSAGES: usize = 16;
 /// Lines of log and trail about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
-
-/// What a launch asks for, as the server says it.
-struct Wanted<'a> {
-    profile: &'a str,
-    workspace: String,
-    stdin: bool,
-    files: bool,
-    collect: bool,
-    limits: AskedLimits,
-}
 
 impl Monitor {
     /// Takes in what the server says: not all at once, so that one that never stops does not keep the
@@ -245,70 +213,6 @@ impl Monitor {
         }
     }
 
-    /// Checks a launch from the ground up and starts it.
-    fn launch(
-        &mut self,
-        connection: ConnectionId,
-        wanted: Wanted<'_>,
-        sealed: Option<Vec<OwnedFd>>,
-    ) -> Result<(), LaunchRefusal> {
-        let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
-        if self.stopping.is_some() {
-            return Err(LaunchRefusal::ShuttingDown);
-        }
-        let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
-        let limits = resolve(&plan.profile, &wanted.limits)?;
-        // The request, its text, and the files where there are some.
-        let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
-        self.check_concurrency(&plan, &peer)?;
-        let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
-        let opened =
-            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name)).transpose();
-        let directory = match opened {
-            _ if injected(WORKSPACE_STEP.0) => {
-                Err(FailedStep { name: WORKSPACE_STEP.0, fault: Errno::EIO.into() })
-            }
-            Ok(directory) => Ok(directory),
-            Err(Unusable::Refused(refusal)) => return Err(refusal),
-            Err(Unusable::Failed(fault)) => Err(FailedStep { name: WORKSPACE_STEP.0, fault }),
-        };
-        let id = self.next_job;
-        self.next_job += 1;
-        let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
-        // The command does not get the text.
-        sealed.remove(1);
-        // What cannot be recorded does not run.
-        let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
-        let directory = match recorded.and(directory) {
-            Ok(directory) => directory,
-            Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
-        };
-        let go = self.go(&plan, &limits, wanted.stdin, wanted.files);
-        let disk = directory.as_ref().map(|path| self.resources.watch_over(path.clone(), &plan));
-        let asked = Asked { stdin: wanted.stdin, workspace: directory, collect: wanted.collect };
-        match launch(&mut self.resources, Arc::clone(&plan), limits, id, asked) {
-            Ok(launched) => {
-                let order = Order {
-                    id,
-                    connection,
-                    peer_uid: peer.uid,
-                    plan,
-                    limits,
-                    go,
-                    sealed,
-                    workspace,
-                    disk,
-                    collect: wanted.collect,
-                };
-                let (job, server_ends) = Job::new(order, launched);
-                self.outbox.push(&accepted(connection, id, &limits), server_ends);
-                self.jobs.insert(id, job);
-                Ok(())
-            }
-            Err(failed) => self.refuse_to_run(connection, id, &plan, &limits, &failed),
-        }
-    }
-
     /// Begins to collect from the connection's ended command.
     fn collect(&mut self, connection: ConnectionId, sealed: Option<Vec<OwnedFd>>) {
         let begun = sealed.and_then(|mut sealed| sealed.pop());
@@ -351,55 +255,6 @@ impl Monitor {
         self.outbox.push(&ToServer::WorkspaceDeleted { connection, deletion }, Vec::new());
     }
 
-    /// Reports a launch that failed before there was a process to wait for.
-    fn refuse_to_run(
-        &mut self,
-        connection: ConnectionId,
-        id: JobId,
-        plan: &Plan,
-        limits: &Limits,
-        failed: &Report,
-    ) -> Result<(), LaunchRefusal> {
-        let concurrency = plan.profile.concurrency;
-        let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
-        self.outbox.push(&accepted(connection, id, limits), pipes);
-        let outcome = failed_outcome(plan, failed);
-        self.record_end(id, &outcome);
-        self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
-        Ok(())
-    }
-
-    fn record_launch(
-        &mut self,
-        id: JobId,
-        peer: &Peer,
-        plan: &Plan,
-        limits: &Limits,
-        workspace: Option<&String>,
-        sealed: &[OwnedFd],
-    ) -> Result<(), Fault> {
-        if injected(AUDIT_STEP.0) {
-            return Err(Errno::EIO.into());
-        }
-        let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
-        let request = fingerprint(request)?;
-        let files = files.first().map(fingerprint).transpose()?;
-        let about = About { job: name_of(id), uid: peer.uid, request: request.clone() };
-        let launch = |text| Entry::Launch {
-            job: name_of(id),
-            uid: peer.uid,
-            profile: plan.profile.name.clone(),
-            request,
-            files,
-            workspace: workspace.cloned(),
-            text: Some(text),
-            wall_ms: limits.wall_ms,
-            memory_bytes: limits.memory,
-            pids: limits.pids,
-        };
-        self.audit.record_launch(&about, text, launch)
-    }
-
     fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
         let uid = self.connections.get(connection).map(|connection| connection.peer.uid);
         let reason = format!("{refusal:?}");
@@ -426,44 +281,6 @@ impl Monitor {
             crate::log!("{}: {}", fault.detail, fault.errno.desc());
         }
     }
-
-    /// How many there may be, of a peer under a profile and of all, until what they left is torn down; and where
-    /// files must be open for them, until the last trace is gone.
-    fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
-        let there = || self.jobs.values().filter(|job| job.stage != Stage::Dying);
-        if plan.host.one_at_a_time && there().next().is_some() {
-            return Err(LaunchRefusal::OneAtATime);
-        }
-        let commands = self.plans.max_commands().min(self.connections.commands());
-        if there().count() >= commands || self.jobs.len() >= self.connections.commands() {
-            return Err(LaunchRefusal::Full { commands: commands as u64 });
-        }
-        let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
-        let concurrency = plan.profile.concurrency;
-        if there().filter(same).count() >= concurrency as usize {
-            Err(LaunchRefusal::Busy { concurrency })
-        } else {
-            Ok(())
-        }
-    }
-
-    /// The word to start, with the backstops of a host whose cgroups do not limit.
-    fn go(&self, plan: &Plan, limits: &Limits, stdin: bool, files: bool) -> Go {
-        if plan.host.cgroup == CgroupMode::V2 {
-            return Go { stdin, files, data: u64::MAX, processes: u64::MAX };
-        }
-        let others: u64 = self.jobs.values().map(|job| job.limits.pids).sum();
-        Go {
-            stdin,
-            files,
-            data: (limits.memory * DATA_FACTOR).max(limits.memory + DATA_ROOM),
-            processes: limits.pids + others + PROCESSES_ROOM,
-        }
-    }
-}
-
-fn accepted(connection: ConnectionId, job: JobId, limits: &Limits) -> ToServer {
-    ToServer::Launched { connection, job, output_bytes: limits.output, capture_bytes: limits.capture }
 }
 
 /// A command's number as reports and the trail write it.
@@ -473,28 +290,4 @@ pub(super) fn name_of(id: JobId) -> String {
 
 fn milliseconds(microseconds: u64) -> f64 {
     microseconds as f64 / 1000.0
-}
-
-/// Output and error of a command that never was: both at their end.
-fn ended_pipes() -> Result<Vec<OwnedFd>, Errno> {
-    let ended = || pipe2(OFlag::O_CLOEXEC).map(|(read, _write)| read);
-    Ok(vec![ended()?, ended()?])
-}
-
-/// The report of a launch that failed before there was a process.
-fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
-    let (step, errno, detail) = failed.failure();
-    Outcome {
-        ended_by: EndedBy::LaunchFailed,
-        exit_code: None,
-        signal: None,
-        step: Some(step),
-        errno,
-        detail,
-        wall_us: 0,
-        cpu_us: 0,
-        peak_memory_bytes: None,
-        limits_hit: Vec::new(),
-        enforced: enforced(plan, &Held::default()),
-    }
 }

@@ -1,0 +1,219 @@
+//! A launch, checked from the ground up and started, whatever the server says of it.
+
+use super::{
+    Monitor,
+    audit::fingerprint,
+    job::{Job, Order, Stage, enforced},
+    launch::{Asked, launch},
+    link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToServer},
+    peers::Peer,
+    policy::{Limits, authorize, resolve},
+    requests::{AUDIT_STEP, WORKSPACE_STEP, name_of},
+    workspaces::Unusable,
+};
+use crate::sandbox::{
+    Go, Plan,
+    message::{Held, Report},
+    steps::{FailedStep, Fault, injected},
+};
+use cordon_protocol::{
+    CgroupMode, EndedBy,
+    audit::{About, Entry},
+};
+use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
+use std::{os::fd::OwnedFd, sync::Arc};
+
+/// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
+/// sampled watchdog comes first, this only bounds how far a process gets between two samples.
+const DATA_FACTOR: u64 = 4;
+/// As above, for small limits, bytes.
+const DATA_ROOM: u64 = 1 << 30;
+/// RLIMIT_NPROC counts the uid's threads on the whole host: room for those of commands that are ending.
+const PROCESSES_ROOM: u64 = 64;
+
+/// What a launch asks for, as the server says it.
+pub(super) struct Wanted<'a> {
+    pub(super) profile: &'a str,
+    pub(super) workspace: String,
+    pub(super) stdin: bool,
+    pub(super) files: bool,
+    pub(super) collect: bool,
+    pub(super) limits: AskedLimits,
+}
+
+impl Monitor {
+    /// Checks a launch from the ground up and starts it.
+    pub(super) fn launch(
+        &mut self,
+        connection: ConnectionId,
+        wanted: Wanted<'_>,
+        sealed: Option<Vec<OwnedFd>>,
+    ) -> Result<(), LaunchRefusal> {
+        let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
+        if self.stopping.is_some() {
+            return Err(LaunchRefusal::ShuttingDown);
+        }
+        let plan = Arc::clone(authorize(&self.plans, wanted.profile, &peer)?);
+        let limits = resolve(&plan.profile, &wanted.limits)?;
+        // The request, its text, and the files where there are some.
+        let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
+        self.check_concurrency(&plan, &peer)?;
+        let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
+        let opened =
+            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name)).transpose();
+        let directory = match opened {
+            _ if injected(WORKSPACE_STEP.0) => {
+                Err(FailedStep { name: WORKSPACE_STEP.0, fault: Errno::EIO.into() })
+            }
+            Ok(directory) => Ok(directory),
+            Err(Unusable::Refused(refusal)) => return Err(refusal),
+            Err(Unusable::Failed(fault)) => Err(FailedStep { name: WORKSPACE_STEP.0, fault }),
+        };
+        let id = self.next_job;
+        self.next_job += 1;
+        let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
+        // The command does not get the text.
+        sealed.remove(1);
+        // What cannot be recorded does not run.
+        let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
+        let directory = match recorded.and(directory) {
+            Ok(directory) => directory,
+            Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
+        };
+        let go = self.go(&plan, &limits, wanted.stdin, wanted.files);
+        let disk = directory.as_ref().map(|path| self.resources.watch_over(path.clone(), &plan));
+        let asked = Asked { stdin: wanted.stdin, workspace: directory, collect: wanted.collect };
+        match launch(&mut self.resources, Arc::clone(&plan), limits, id, asked) {
+            Ok(launched) => {
+                let order = Order {
+                    id,
+                    connection,
+                    peer_uid: peer.uid,
+                    plan,
+                    limits,
+                    go,
+                    sealed,
+                    workspace,
+                    disk,
+                    collect: wanted.collect,
+                };
+                let (job, server_ends) = Job::new(order, launched);
+                self.outbox.push(&accepted(connection, id, &limits), server_ends);
+                self.jobs.insert(id, job);
+                Ok(())
+            }
+            Err(failed) => self.refuse_to_run(connection, id, &plan, &limits, &failed),
+        }
+    }
+
+    /// Reports a launch that failed before there was a process to wait for.
+    fn refuse_to_run(
+        &mut self,
+        connection: ConnectionId,
+        id: JobId,
+        plan: &Plan,
+        limits: &Limits,
+        failed: &Report,
+    ) -> Result<(), LaunchRefusal> {
+        let concurrency = plan.profile.concurrency;
+        let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
+        self.outbox.push(&accepted(connection, id, limits), pipes);
+        let outcome = failed_outcome(plan, failed);
+        self.record_end(id, &outcome);
+        self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
+        Ok(())
+    }
+
+    fn record_launch(
+        &mut self,
+        id: JobId,
+        peer: &Peer,
+        plan: &Plan,
+        limits: &Limits,
+        workspace: Option<&String>,
+        sealed: &[OwnedFd],
+    ) -> Result<(), Fault> {
+        if injected(AUDIT_STEP.0) {
+            return Err(Errno::EIO.into());
+        }
+        let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
+        let request = fingerprint(request)?;
+        let files = files.first().map(fingerprint).transpose()?;
+        let about = About { job: name_of(id), uid: peer.uid, request: request.clone() };
+        let launch = |text| Entry::Launch {
+            job: name_of(id),
+            uid: peer.uid,
+            profile: plan.profile.name.clone(),
+            request,
+            files,
+            workspace: workspace.cloned(),
+            text: Some(text),
+            wall_ms: limits.wall_ms,
+            memory_bytes: limits.memory,
+            pids: limits.pids,
+        };
+        self.audit.record_launch(&about, text, launch)
+    }
+
+    /// How many there may be, of a peer under a profile and of all, until what they left is torn down; and where
+    /// files must be open for them, until the last trace is gone.
+    fn check_concurrency(&self, plan: &Plan, peer: &Peer) -> Result<(), LaunchRefusal> {
+        let there = || self.jobs.values().filter(|job| job.stage != Stage::Dying);
+        if plan.host.one_at_a_time && there().next().is_some() {
+            return Err(LaunchRefusal::OneAtATime);
+        }
+        let commands = self.plans.max_commands().min(self.connections.commands());
+        if there().count() >= commands || self.jobs.len() >= self.connections.commands() {
+            return Err(LaunchRefusal::Full { commands: commands as u64 });
+        }
+        let same = |job: &&Job| job.peer_uid == peer.uid && job.plan.profile.name == plan.profile.name;
+        let concurrency = plan.profile.concurrency;
+        if there().filter(same).count() >= concurrency as usize {
+            Err(LaunchRefusal::Busy { concurrency })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The word to start, with the backstops of a host whose cgroups do not limit.
+    fn go(&self, plan: &Plan, limits: &Limits, stdin: bool, files: bool) -> Go {
+        if plan.host.cgroup == CgroupMode::V2 {
+            return Go { stdin, files, data: u64::MAX, processes: u64::MAX };
+        }
+        let others: u64 = self.jobs.values().map(|job| job.limits.pids).sum();
+        Go {
+            stdin,
+            files,
+            data: (limits.memory * DATA_FACTOR).max(limits.memory + DATA_ROOM),
+            processes: limits.pids + others + PROCESSES_ROOM,
+        }
+    }
+}
+
+fn accepted(connection: ConnectionId, job: JobId, limits: &Limits) -> ToServer {
+    ToServer::Launched { connection, job, output_bytes: limits.output, capture_bytes: limits.capture }
+}
+
+/// Output and error of a command that never was: both at their end.
+fn ended_pipes() -> Result<Vec<OwnedFd>, Errno> {
+    let ended = || pipe2(OFlag::O_CLOEXEC).map(|(read, _write)| read);
+    Ok(vec![ended()?, ended()?])
+}
+
+/// The report of a launch that failed before there was a process.
+fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
+    let (step, errno, detail) = failed.failure();
+    Outcome {
+        ended_by: EndedBy::LaunchFailed,
+        exit_code: None,
+        signal: None,
+        step: Some(step),
+        errno,
+        detail,
+        wall_us: 0,
+        cpu_us: 0,
+        peak_memory_bytes: None,
+        limits_hit: Vec::new(),
+        enforced: enforced(plan, &Held::default()),
+    }
+}
