@@ -127,7 +127,7 @@ fn knock(path: &Path) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::{Backlog, listen as listen_again};
+    use nix::sys::socket::{Backlog, Shutdown, listen as listen_again, shutdown};
     use std::{
         fs::File,
         net::TcpListener,
@@ -158,6 +158,8 @@ mod tests {
         .take(100)
         .collect();
         assert!(matches!(bind(&path, 0), Err(BindError::InUse)), "{} wait", waiting.len());
+        // Closing it would not do: a process that another test is just starting may have it still.
+        shutdown(first.as_raw_fd(), Shutdown::Both).unwrap();
         drop((first, waiting));
         drop(bind(&path, 0).unwrap_or_else(|_| panic!("left by one that has ended")));
         fs::remove_file(&path).unwrap();
