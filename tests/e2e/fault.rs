@@ -8,9 +8,8 @@ use crate::harness::{
     lab::{profiles, writable},
     marker,
 };
-use crate::teardown::assert_restored;
+use crate::teardown::{assert_restored, at_rest};
 use cordon_protocol::EndedBy;
-use cordon_tests::belongings::Belongings;
 use std::{collections::BTreeSet, process::Command};
 
 /// The names of the steps of a launch, as the program lists them.
@@ -43,7 +42,7 @@ fn a_fault_in_any_step_fails_the_launch_runs_nothing_and_leaves_nothing() {
     for step in steps() {
         let file = directory.join(format!("fault-{step}-{}", marker()));
         let executor = Executor::start_with_fault(&step, &profiles());
-        let before = Belongings::of(executor.pid());
+        let before = at_rest(executor.pid());
         for mut request in
             [line(&format!("echo ran > {}", file.display())), argv(&["touch", &file.to_string_lossy()])]
         {

@@ -10,6 +10,17 @@ use cordon_protocol::{CgroupMode, EndedBy, Event, client::blocking};
 use cordon_tests::{belongings::Belongings, host as kernel};
 use std::{collections::BTreeSet, thread};
 
+/// Network namespaces that a monitor at rest keeps open: its stock, and its own to return to.
+const NETWORKS: usize = 5;
+
+/// What a monitor has once its stock is full: while it fills it, it has a socket more for a moment.
+pub(crate) fn at_rest(monitor: i32) -> Belongings {
+    eventually("the stock of network namespaces is full", PATIENCE, || {
+        process::descriptors(monitor).iter().filter(|link| link.starts_with("net:")).count() == NETWORKS
+    });
+    Belongings::of(monitor)
+}
+
 /// Fails unless the monitor comes to have nothing more and nothing less than before.
 pub(crate) fn assert_restored(before: &Belongings, monitor: i32, what: &str) {
     let mut found = Belongings::of(monitor);
@@ -30,7 +41,7 @@ fn shared_memory() -> u64 {
 fn however_a_command_ends_nothing_of_its_sandbox_is_left() {
     let executor = Executor::start("");
     let monitor = executor.pid();
-    let before = Belongings::of(monitor);
+    let before = at_rest(monitor);
     assert!(before.count("processes") == 1, "the server alone: {before:?}");
     let fill = "head -c 1M /dev/zero > /tmp/x; cp /tmp/x ~; cp /tmp/x /dev/shm";
     // The control: while one runs there is more of everything.

@@ -89,7 +89,7 @@ fn the_second_process_runs_no_program_and_has_its_time() {
             .into_iter()
             .any(|p| process::uids(p).first() == Some(&user))
     };
-    assert!(left());
+    eventually("it has taken its user's name", PATIENCE, left);
     eventually("it has ended", PATIENCE, || !left());
     drop(output);
     hostile.assert_works();
