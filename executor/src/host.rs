@@ -3,7 +3,10 @@
 use crate::{
     config::{Config, Require},
     monitor::cgroup::Cgroups,
-    sandbox::{landlock, steps::Fault},
+    sandbox::{
+        landlock,
+        steps::{Fault, omitted},
+    },
     sys::{
         mount::{Attributes, attach, clone_tree, new_filesystem, set_attributes},
         process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
@@ -39,11 +42,13 @@ pub struct Host {
 )]
 pub struct Lacking(String);
 
-/// Namespaces of a sandbox (namespaces(7)).
-pub const NAMESPACES: u64 = {
-    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    flags.unsigned_abs() as u64
-};
+/// Namespaces that a sandbox is cloned into (namespaces(7)), as flags.
+pub fn namespaces() -> u64 {
+    let others = [("pid", libc::CLONE_NEWPID), ("ipc", libc::CLONE_NEWIPC), ("uts", libc::CLONE_NEWUTS)];
+    let made = others.into_iter().filter(|(name, _)| !omitted(name));
+    // In the host's mount namespace a test would pivot the host's own root.
+    made.fold(libc::CLONE_NEWNS, |flags, (_, flag)| flags | flag).unsigned_abs().into()
+}
 
 impl Host {
     /// Tries every layer.
@@ -97,7 +102,7 @@ fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
 /// Makes every namespace in a process that ends at once, and does there what a sandbox's root takes: a host that lets
 /// namespaces be made may still refuse every mount.
 fn namespaces_can_be_made() -> bool {
-    in_a_copy(NAMESPACES | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || mount_something().is_ok())
+    in_a_copy(namespaces() | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || mount_something().is_ok())
 }
 
 fn mount_something() -> Result<(), Fault> {

@@ -35,4 +35,5 @@ mod starts;
 mod streams;
 mod teardown;
 mod up;
+mod witnesses;
 mod workspaces;

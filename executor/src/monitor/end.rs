@@ -10,7 +10,11 @@ use super::{
     schedule::Due,
 };
 use crate::{
-    sandbox::{message::Report, steps::Fault, storage::Storage},
+    sandbox::{
+        message::Report,
+        steps::{Fault, omitted},
+        storage::Storage,
+    },
     sys::process::{Status, has_ended, signal, try_wait},
 };
 use cordon_protocol::{CgroupMode, EndedBy, LimitName};
@@ -28,7 +32,7 @@ const RECOUNT_TIME: Duration = Duration::from_millis(500);
 
 impl Job {
     pub(super) fn sampled(&self) -> bool {
-        self.plan.host.cgroup != CgroupMode::V2
+        self.plan.host.cgroup != CgroupMode::V2 && !omitted("sampling")
     }
 
     /// Pids of everything in the sandbox but init.

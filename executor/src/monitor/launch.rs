@@ -9,7 +9,7 @@ use super::{
     resources::Resources,
 };
 use crate::{
-    host::NAMESPACES,
+    host,
     sandbox::{
         Plan,
         command::{self, CommandContext},
@@ -284,7 +284,7 @@ impl Launch<'_> {
         }
         let alive = self.alive()?;
         let cgroup = self.leaves.init.as_ref().map(Leaf::directory);
-        match clone_process(CloneOptions { namespaces: NAMESPACES, cgroup }).about("clone3")? {
+        match clone_process(CloneOptions { namespaces: host::namespaces(), cgroup }).about("clone3")? {
             Cloned::Parent { pid, pidfd } => self.init = Some(Process { pid, pidfd }),
             Cloned::Child => init::run(InitContext {
                 plan: Arc::clone(&self.plan),

@@ -223,6 +223,11 @@ impl Executor {
         Self::start_with(fault_executor(), "available", configuration, &[("CORDON_FAULT", step)])
     }
 
+    /// The test build, whose commands do without these steps, controls or namespaces, divided by commas.
+    pub(crate) fn start_omitting(names: &str, configuration: &str) -> Self {
+        Self::start_with(fault_executor(), "available", configuration, &[("CORDON_OMIT", names)])
+    }
+
     /// With these variables in its environment.
     pub(crate) fn start_with_environment(configuration: &str, env: &[(&str, &str)]) -> Self {
         Self::start_with(&programs().executor, "available", configuration, env)
