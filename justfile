@@ -34,3 +34,7 @@ bench ROUNDS="300": build
 # Many runs of every kind, and whether anything is left over or has grown (root)
 soak RUNS="20000": build
     target/release/soak {{RUNS}}
+
+# The same with what is no request: changed frames and HTTP, dropped connections (root)
+storm RUNS="1000000": build
+    target/release/soak --malformed {{RUNS}}

@@ -78,6 +78,7 @@ fn lock_down(link: &OwnedFd, config: &Config) -> Result<Landmarks, Fault> {
     crate::sys::process::reset_signals()?;
     // A client that goes away is an error to handle, not a signal to die of.
     crate::sys::process::ignore(Signal::SIGPIPE)?;
+    crate::sys::process::return_large_buffers();
     raise_open_files()?;
     rlimits::apply(&[(Resource::RLIMIT_CORE, 1, 1)])?;
     caps::drop_bounding_set()?;

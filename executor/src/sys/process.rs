@@ -279,6 +279,18 @@ pub fn kill_everything_of_own_uid() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
+/// Gives every buffer from this many bytes on a mapping of its own, so that its memory is the kernel's again as soon
+/// as it is dropped (mallopt(3)). By itself glibc raises that size to the largest buffer it has seen, and then holds
+/// as much.
+pub fn return_large_buffers() {
+    const LARGE: libc::c_int = 128 << 10;
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a number of the allocator's; it touches no memory of ours.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE)
+    };
+}
+
 /// Ends the calling process at once: no destructor, no buffer, no handler of the copied program runs.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: _exit never returns and touches no memory.

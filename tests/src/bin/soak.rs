@@ -1,11 +1,12 @@
-//! `soak [RUNS]` as root: many runs of every kind, several at once, and whether anything is left over or has grown.
+//! `soak [--malformed] [RUNS]` as root: many runs of every kind, several at once, and whether anything is left over or
+//! has grown. With `--malformed` they are bytes that are no request, and connections that are dropped.
 //!
 //! Starts `cordon up` from the directory this program is in. Prints a table, and ends with 1 when something has grown.
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 
 use cordon_tests::{
     Failure,
-    soak::{Outcome, Plan, soak},
+    soak::{Mix, Outcome, Plan, soak},
 };
 use std::{env, process::ExitCode, time::Duration};
 
@@ -29,10 +30,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Outcome, Failure> {
-    let runs = env::args().nth(1).map_or(Ok(RUNS), |text| text.parse())?;
+    let mut arguments = env::args().skip(1).peekable();
+    let malformed = arguments.next_if_eq("--malformed").is_some();
+    let mix = if malformed { Mix::Malformed } else { Mix::Ordinary };
+    let runs = arguments.next().map_or(Ok(RUNS), |text| text.parse())?;
     let own = env::current_exe()?;
     let programs = own.parent().ok_or("this program is in no directory")?;
     let cordon = programs.join("cordon");
     let log = programs.parent().unwrap_or(programs).join("soak.log");
-    soak(&Plan { cordon: &cordon, log: &log, runs, patience: PATIENCE }, |_, _| {})
+    soak(&Plan { cordon: &cordon, log: &log, mix, runs, patience: PATIENCE }, |_, _| {})
 }

@@ -11,7 +11,7 @@ use cordon_protocol::{
 use std::{
     fmt::Debug,
     io,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -45,6 +45,20 @@ impl<'a> Doors<'a> {
     /// As [`Http::connect`] says.
     pub(super) fn http(&self) -> Result<Http, Failure> {
         Http::connect(self.up)
+    }
+
+    /// A new connection to the gateway on which nothing is said yet.
+    ///
+    /// # Errors
+    /// What connect(2) says.
+    pub(super) fn tcp(&self) -> Result<TcpStream, Failure> {
+        Ok(TcpStream::connect(("127.0.0.1", self.up.port))?)
+    }
+
+    /// The bytes with the instance's own host and token in their places.
+    pub(super) fn named(&self, bytes: &[u8]) -> Vec<u8> {
+        let host = format!("127.0.0.1:{}", self.up.port);
+        replaced(&replaced(bytes, b"{host}", host.as_bytes()), b"{token}", self.up.token.as_bytes())
     }
 
     /// For what must not be beside another of its kind.
@@ -107,6 +121,21 @@ impl<'a> Doors<'a> {
             other => Ok(Ok(other?)),
         })
     }
+}
+
+fn replaced(bytes: &[u8], place: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut made = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, others)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(place) {
+            made.extend(by);
+            rest = after;
+        } else {
+            made.push(*first);
+            rest = others;
+        }
+    }
+    made
 }
 
 /// Waits for the report on a connection.

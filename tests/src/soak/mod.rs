@@ -7,6 +7,7 @@
 
 mod doors;
 mod figures;
+mod malformed;
 mod mix;
 mod over_http;
 mod tally;
@@ -28,6 +29,24 @@ const AT_ONCE: usize = 4;
 /// Profile with services.
 const SERVICES: &str = "services";
 
+/// Which kinds of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mix {
+    /// What clients do, with every end that a command can have.
+    Ordinary,
+    /// What no client does: bytes that are no request, and connections that are dropped.
+    Malformed,
+}
+
+impl Mix {
+    fn kinds(self) -> Vec<&'static Kind> {
+        match self {
+            Self::Ordinary => mix::KINDS.iter().chain(over_http::KINDS).collect(),
+            Self::Malformed => malformed::KINDS.iter().collect(),
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub struct Plan<'a> {
@@ -35,6 +54,8 @@ pub struct Plan<'a> {
     pub cordon: &'a Path,
     /// Where the daemons' words go.
     pub log: &'a Path,
+    /// What is run.
+    pub mix: Mix,
     /// Runs in both blocks together.
     pub runs: usize,
     /// Longest time to wait until nothing is left.
@@ -70,7 +91,7 @@ pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Up, i32)) -> Result<Outcome, F
     let tally = Tally::default();
     let mut faults = Vec::new();
 
-    tally.run(&doors, &kinds().collect::<Vec<_>>(), AT_ONCE);
+    tally.run(&doors, &plan.mix.kinds(), AT_ONCE);
     delete_workspaces(&doors)?;
     let halves = idle()?;
     let before = things(&halves);
@@ -82,7 +103,7 @@ pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Up, i32)) -> Result<Outcome, F
         faults.extend(remaining(plan.patience, more).into_iter().map(|thing| format!("{when}, {thing}")));
         Ok::<_, Failure>(things(&halves))
     };
-    let block = shuffled(plan.runs / 2);
+    let block = shuffled(plan.mix, plan.runs / 2);
     tally.run(&doors, &block, AT_ONCE);
     let half = level("left after half of the runs")?;
     let at_half = numbers(&halves);
@@ -95,7 +116,7 @@ pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Up, i32)) -> Result<Outcome, F
     let more = || {
         let more = grown(&at_half, &numbers(&halves));
         if !more.is_empty() {
-            tally.run(&doors, &shuffled(AT_ONCE * 4), AT_ONCE);
+            tally.run(&doors, &shuffled(plan.mix, AT_ONCE * 4), AT_ONCE);
         }
         more
     };
@@ -108,13 +129,10 @@ pub fn soak(plan: &Plan<'_>, meddle: impl FnOnce(&Up, i32)) -> Result<Outcome, F
     Ok(Outcome { tally, things, figures, took: start.elapsed(), faults })
 }
 
-fn kinds() -> impl Iterator<Item = &'static Kind> {
-    mix::KINDS.iter().chain(over_http::KINDS)
-}
-
 /// So many runs of all kinds by their shares, in an order that is the same each time.
-fn shuffled(runs: usize) -> Vec<&'static Kind> {
-    let all: Vec<_> = kinds().flat_map(|kind| std::iter::repeat_n(kind, kind.share)).collect();
+fn shuffled(mix: Mix, runs: usize) -> Vec<&'static Kind> {
+    let all: Vec<_> =
+        mix.kinds().into_iter().flat_map(|kind| std::iter::repeat_n(kind, kind.share)).collect();
     // Odd and prime to most sums of shares: neighbours are of different kinds.
     let step = (all.len() / 3..).find(|step| gcd(*step, all.len()) == 1).unwrap_or(1);
     (0..runs).filter_map(|at| all.get(at * step % all.len()).copied()).collect()
@@ -181,12 +199,14 @@ mod tests {
 
     #[test]
     fn a_short_form_has_every_kind_in_each_block() {
-        let names: BTreeSet<_> = kinds().map(|kind| kind.name).collect();
-        assert_eq!(names.len(), kinds().count(), "names are different");
-        let short: BTreeSet<_> =
-            shuffled(kinds().map(|kind| kind.share).sum()).iter().map(|k| k.name).collect();
-        assert_eq!(short, names);
-        let fast = shuffled(15_000).iter().filter(|kind| kind.name == "fast").count();
+        for mix in [Mix::Ordinary, Mix::Malformed] {
+            let names: BTreeSet<_> = mix.kinds().iter().map(|kind| kind.name).collect();
+            assert_eq!(names.len(), mix.kinds().len(), "names are different");
+            let all = mix.kinds().iter().map(|kind| kind.share).sum();
+            let short: BTreeSet<_> = shuffled(mix, all).iter().map(|k| k.name).collect();
+            assert_eq!(short, names);
+        }
+        let fast = shuffled(Mix::Ordinary, 15_000).iter().filter(|kind| kind.name == "fast").count();
         assert!((3000..5000).contains(&fast), "{fast}");
     }
 
