@@ -38,3 +38,4 @@ soak RUNS="20000": build
 # The same with what is no request: changed frames and HTTP, dropped connections (root)
 storm RUNS="1000000": build
     target/release/soak --malformed {{RUNS}}
+    CORDON_STORM={{RUNS}} cargo test -p cordon-tests --test e2e hostile::storm

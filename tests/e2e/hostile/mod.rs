@@ -4,6 +4,7 @@
 
 mod launches;
 mod messages;
+mod storm;
 mod workspaces;
 
 use crate::harness::{
@@ -12,7 +13,7 @@ use crate::harness::{
     daemon::{NotifySocket, ensure_users, in_scope, open_directory, write_configuration},
     host,
     lab::{STRANGER, profiles},
-    process::Process,
+    process::{self, Process},
     stretched,
 };
 use cordon_executor::{
