@@ -58,8 +58,13 @@ fn make(own: &File) -> Result<OwnedFd, Errno> {
         let file = File::open("/proc/self/ns/net");
         file.map(OwnedFd::from).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
     });
-    if setns(own, CloneFlags::CLONE_NEWNET).is_err() {
-        // A monitor in a sandbox's network must not go on.
+    if let Err(errno) = setns(own, CloneFlags::CLONE_NEWNET) {
+        // A monitor in a sandbox's network must not go on. That it can return was tried at the start.
+        crate::log!(
+            "ending at once, and every command with it: setns, which leaves a new network namespace again, failed: \
+             {}; start the executor behind no filter that refuses setns",
+            errno.desc()
+        );
         abort();
     }
     made

@@ -1,5 +1,6 @@
 //! Hosts that lack a layer: `strict` refuses and says why, `available` runs and says what held.
 
+mod filters;
 mod hosts;
 
 use crate::harness::{
