@@ -213,7 +213,14 @@ fn launches_out_of_order_do_not_fill_the_trail() {
     hostile.launch(connection, "nope", AskedLimits::default(), request.as_fd());
     assert_eq!(hostile.refusal(connection), LaunchRefusal::UnknownProfile);
     let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
-    assert!(trail.lines().last().unwrap().contains("UnknownProfile"), "{trail}");
+    assert!(
+        trail
+            .lines()
+            .last()
+            .unwrap()
+            .contains("profile: there is none of this name for this user; name another"),
+        "{trail}"
+    );
 }
 
 #[test]
