@@ -41,7 +41,8 @@ pub struct ExitReport {
     pub cpu_ms: f64,
     /// Highest memory of the whole tree, bytes; none where unknown.
     pub peak_memory_bytes: Option<u64>,
-    /// Limits that were reached, each from a kernel counter or the executor's own clock.
+    /// Limits that were reached, each from a kernel counter or the executor's own clock. `file_size` is told of the
+    /// command's first process alone (SIGXFSZ ended it): the kernel counts nothing of others.
     pub limits_hit: Vec<LimitName>,
     /// What held while the command ran.
     pub enforced: Enforced,

@@ -111,7 +111,10 @@ fn values_that_make_no_sense_name_their_key() {
             &["line 6: users.init: `execuser` is the same user as users.command, `execuser`; give each"],
         ),
         // The default, which is not in the file, is told second.
-        ("[users]\n\nserver = 'cordon'", &["line 7: users.server: `cordon` is the same user as users.gateway"]),
+        (
+            "[users]\n\nserver = 'cordon'",
+            &["line 7: users.server: `cordon` is the same user as users.gateway"],
+        ),
         (
             "[users]\ninit = 'cordon-exec'\nserver = 'cordon-init'\ncommand = 'cordon-exec'",
             &["line 6: users.init: `cordon-exec` is the same user as users.command"],
