@@ -158,3 +158,25 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 fn flag(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_moved_into_its_leaf_never_runs() {
+        let no_cgroup = File::open("/usr").unwrap();
+        let options = CloneOptions { namespaces: 0, cgroup: Some(no_cgroup.as_fd()) };
+        match by_clone(options) {
+            Err(errno) => assert_eq!(errno, Errno::ENOENT),
+            Ok(Cloned::Child) => exit_now(0),
+            Ok(Cloned::Parent { pid, .. }) => panic!("{pid} runs"),
+        }
+    }
+
+    #[test]
+    fn clone3_is_found_where_it_is() {
+        // Any kernel that the executor is for has it.
+        assert_eq!(find_clone3(), Ok(()));
+    }
+}
