@@ -4,6 +4,7 @@ mod commands;
 mod destination;
 mod exit_status;
 mod failure;
+mod not_text;
 mod output;
 mod sibling;
 mod signals;
@@ -16,6 +17,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use commands::Command;
+use failure::Failure;
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
 
 /// Run commands as an unprivileged user behind cgroups, namespaces, Landlock and seccomp.
@@ -68,12 +70,16 @@ fn explain_usage(mut error: clap::Error, arguments: &[OsString]) -> u8 {
     if of_run {
         name_both_forms(&mut error);
     }
+    let status = if of_run { exit_status::CORDON_FAILED } else { exit_status::USAGE };
+    let not_text = (error.kind() == ErrorKind::InvalidUtf8).then(|| not_text::explain(arguments, of_run));
+    if let Some((problem, remedy)) = not_text.flatten() {
+        return Failure::new("reading the arguments", problem, remedy).report(status);
+    }
     let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let printed = output::print(&text).map(|()| exit_status::SUCCESS);
         return printed.unwrap_or_else(|failure| failure.report(exit_status::FAILURE));
     }
-    let status = if of_run { exit_status::CORDON_FAILED } else { exit_status::USAGE };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         output::complain(text.trim_end());
         return status;

@@ -5,7 +5,10 @@ use crate::{
     monitor::ConnectionCaps,
     sandbox::{caps, fds, ids, init, rlimits, seccomp, steps::Fault},
     server::{self, Landmarks},
-    sys::process::{CloneOptions, Cloned, clone_process, exit_now},
+    sys::{
+        clone::{CloneOptions, Cloned, clone_process},
+        process::exit_now,
+    },
 };
 use cordon_protocol::LayerReport;
 use nix::{
@@ -34,7 +37,7 @@ pub struct ServerHalf {
 /// Descriptors that the server half closes at its start would otherwise be those of the listening socket.
 ///
 /// # Errors
-/// errno of socketpair(2) or clone3(2).
+/// errno of socketpair(2) or clone(2).
 pub fn fork_server(
     config: &Config,
     layers: &[LayerReport],

@@ -1,23 +1,19 @@
 //! What this host has of each layer, found at start by trying, and what to do where it is missing.
 
+mod namespaces;
+
 use crate::{
     config::{Config, Require},
     monitor::cgroup::Cgroups,
-    sandbox::{
-        landlock,
-        steps::{Fault, omitted},
-    },
+    sandbox::{landlock, steps::omitted},
     sys::{
-        mount::{Attributes, attach, clone_tree, new_filesystem, set_attributes},
-        process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
+        clone::{CloneOptions, Cloned, clone_process, find_clone3},
+        process::{Status, exit_now, wait},
     },
 };
 use cordon_protocol::{CgroupMode, Health, LayerReport};
-use nix::{
-    mount::MsFlags,
-    sched::{CloneFlags, setns, unshare},
-};
-use std::{collections::BTreeSet, fmt::Write as _, fs::File, os::fd::AsFd, path::Path};
+use nix::errno::Errno;
+use std::{collections::BTreeSet, fmt::Write as _, os::fd::AsFd};
 
 /// What launches on this host can rely on.
 #[derive(Debug, Clone)]
@@ -35,15 +31,24 @@ pub struct Host {
     pub layers: Vec<LayerReport>,
 }
 
-/// Layers that `strict` misses, in words.
+/// Why nothing is started on this host.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest"
-)]
-pub struct Lacking(String);
+pub enum Lacking {
+    /// Layers that `strict` misses, in words.
+    #[error(
+        "this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest"
+    )]
+    Layers(String),
+    /// What no kind of host can do without, in words.
+    #[error("this host lacks what nothing can be run without:{0}")]
+    Processes(String),
+}
+
+/// Name of what is not a layer itself but what every layer takes.
+const PROCESSES: &str = "processes";
 
 /// Namespaces that a sandbox is cloned into (namespaces(7)), as flags.
-pub fn namespaces() -> u64 {
+pub fn cloned_namespaces() -> u64 {
     let others = [("pid", libc::CLONE_NEWPID), ("ipc", libc::CLONE_NEWIPC), ("uts", libc::CLONE_NEWUTS)];
     let made = others.into_iter().filter(|(name, _)| !omitted(name));
     // In the host's mount namespace a test would pivot the host's own root.
@@ -53,36 +58,44 @@ pub fn namespaces() -> u64 {
 impl Host {
     /// Tries every layer.
     pub fn probe(config: &Config, cgroups: &Cgroups) -> Self {
-        let namespaces = namespaces_can_be_made();
+        let clone3 = find_clone3();
+        let started = start_a_copy();
         let landlock_abi = landlock::effective_abi();
-        let mut layers = vec![
-            identity_layer(),
-            cgroups.layer(),
-            namespace_layer(namespaces),
-            landlock_layer(landlock_abi, config.landlock_abi_min),
-            seccomp_layer(),
-        ];
-        layers.extend(services_layer(&config.relays.ports, landlock_abi));
+        let (mut namespaces, mut layers) = (false, Vec::new());
+        layers.extend(process_layer(clone3, started));
+        // Everything else is tried in copies, so that without any there is nothing to say of it.
+        if started.is_ok() {
+            let refused = namespaces::refused();
+            namespaces = refused.is_none();
+            layers.extend([
+                identity_layer(),
+                cgroups.layer(),
+                namespace_layer(refused, clone3),
+                landlock_layer(landlock_abi, config.landlock_abi_min),
+                seccomp_layer(),
+            ]);
+            layers.extend(services_layer(&config.relays.ports, landlock_abi));
+        }
         let cgroup = cgroups.mode();
         let one_at_a_time =
             !namespaces && (landlock_abi < landlock::SIGNAL_SCOPE_ABI || cgroup == CgroupMode::None);
         Self { namespaces, landlock_abi, cgroup, one_at_a_time, layers }
     }
 
-    /// Refuses a host that lacks a layer, when the configuration says so.
+    /// Refuses a host that lacks a layer, when the configuration says so, and one on which no process can be started.
     ///
     /// # Errors
     /// Names each layer and its remedy.
     pub fn check(&self, require: Require) -> Result<(), Lacking> {
-        if require == Require::Available {
-            return Ok(());
-        }
         let mut text = String::new();
         for layer in self.layers.iter().filter(|layer| layer.health != Health::Ok) {
             let remedy = layer.remedy.as_deref().unwrap_or("none is known");
             let _ = write!(text, "\n  {}: {}; remedy: {remedy}", layer.layer, layer.detail);
         }
-        if text.is_empty() { Ok(()) } else { Err(Lacking(text)) }
+        if self.layers.iter().any(|layer| layer.layer == PROCESSES && layer.health == Health::Missing) {
+            return Err(Lacking::Processes(text));
+        }
+        if require == Require::Available || text.is_empty() { Ok(()) } else { Err(Lacking::Layers(text)) }
     }
 }
 
@@ -90,35 +103,52 @@ fn report(layer: &str, health: Health, detail: impl Into<String>, remedy: Option
     LayerReport { layer: layer.to_owned(), health, detail: detail.into(), remedy: remedy.map(str::to_owned) }
 }
 
-/// Runs `attempt` in a copy of this process; true when it came back true.
-fn in_a_copy(namespaces: u64, attempt: fn() -> bool) -> bool {
-    match clone_process(CloneOptions { namespaces, cgroup: None }) {
-        Ok(Cloned::Child) => exit_now(i32::from(!attempt())),
-        Ok(Cloned::Parent { pidfd, .. }) => wait(pidfd.as_fd()) == Ok(Status::Exited(0)),
-        Err(_) => false,
+/// Runs `attempt` in a copy of this process, whose exit status it gives; none where that was not one.
+fn run_copy(attempt: impl FnOnce() -> i32) -> Option<i32> {
+    match clone_process(CloneOptions { namespaces: 0, cgroup: None }) {
+        Ok(Cloned::Child) => exit_now(attempt()),
+        Ok(Cloned::Parent { pidfd, .. }) => match wait(pidfd.as_fd()) {
+            Ok(Status::Exited(status)) => Some(status),
+            _ => None,
+        },
+        Err(_) => None,
     }
 }
 
-/// Makes every namespace in a process that ends at once, and does there what a sandbox's root takes: a host that lets
-/// namespaces be made may still refuse every mount.
-fn namespaces_can_be_made() -> bool {
-    in_a_copy(namespaces() | u64::from(libc::CLONE_NEWNET.unsigned_abs()), || mount_something().is_ok())
+/// Runs `attempt` in a copy of this process; true when it came back true.
+fn in_a_copy(attempt: fn() -> bool) -> bool {
+    run_copy(|| i32::from(!attempt())) == Some(0)
 }
 
-fn mount_something() -> Result<(), Fault> {
-    let own = File::open("/proc/self/ns/uts")?;
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
-    let tree = new_filesystem(c"tmpfs", &[], Attributes::NO_SUID)?;
-    attach(tree.as_fd(), Path::new("/tmp"))?;
-    let tree = clone_tree(Path::new("/usr"))?;
-    set_attributes(tree.as_fd(), Attributes::READ_ONLY)?;
-    Ok(setns(&own, CloneFlags::CLONE_NEWUTS)?)
+fn start_a_copy() -> Result<(), Errno> {
+    match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
+        Cloned::Child => exit_now(0),
+        Cloned::Parent { pidfd, .. } => wait(pidfd.as_fd()).map(drop),
+    }
+}
+
+/// What to do about a clone3(2) that does not get through.
+const LET_CLONE3_THROUGH: &str = "use kernel 5.3 or newer, and start the executor behind no filter that refuses clone3 \
+     (an older container runtime, RestrictNamespaces= in its unit)";
+
+/// How processes are started; nothing to say where it is as it should be.
+fn process_layer(clone3: Result<(), Errno>, started: Result<(), Errno>) -> Option<LayerReport> {
+    match (clone3, started) {
+        (Ok(()), Ok(())) => None,
+        (Err(refused), Ok(())) => {
+            let text = format!("clone3 is refused ({}), clone is used in its place", refused.desc());
+            Some(report(PROCESSES, Health::Ok, text, Some(LET_CLONE3_THROUGH)))
+        }
+        (clone3, Err(errno)) => {
+            let calls = if clone3.is_ok() { "clone3" } else { "clone3 and clone" };
+            let text = format!("no process can be started: {calls}: {}", errno.desc());
+            Some(report(PROCESSES, Health::Missing, text, Some(LET_CLONE3_THROUGH)))
+        }
+    }
 }
 
 fn identity_layer() -> LayerReport {
-    let works = in_a_copy(0, || {
+    let works = in_a_copy(|| {
         use crate::sandbox::{caps, ids};
         let drop_all = || caps::drop_bounding_set().and_then(|()| caps::lock_securebits());
         drop_all().and_then(|()| ids::drop_groups()).is_ok()
@@ -135,18 +165,19 @@ fn identity_layer() -> LayerReport {
     report("identity", Health::Missing, "privileges could not be dropped", Some(remedy))
 }
 
-fn namespace_layer(found: bool) -> LayerReport {
-    if found {
+fn namespace_layer(refused: Option<&str>, clone3: Result<(), Errno>) -> LayerReport {
+    let Some(refused) = refused else {
         return report("namespaces", Health::Ok, "pid, mount, ipc, uts and net were made", None);
+    };
+    let mut remedy =
+        "give the executor CAP_SYS_ADMIN, and start it behind no filter that refuses unshare, setns or \
+                      mount (in a container: run it on the host, or with the capability)"
+            .to_owned();
+    if clone3.is_err() {
+        remedy.push_str("; ");
+        remedy.push_str(LET_CLONE3_THROUGH);
     }
-    let remedy =
-        "give the executor CAP_SYS_ADMIN (in a container: run it on the host, or with the capability)";
-    report(
-        "namespaces",
-        Health::Missing,
-        "namespaces could not be made, or nothing be mounted in them",
-        Some(remedy),
-    )
+    report("namespaces", Health::Missing, refused, Some(&remedy))
 }
 
 fn landlock_layer(abi: u32, least: u32) -> LayerReport {
@@ -173,7 +204,7 @@ fn services_layer(ports: &BTreeSet<u16>, abi: u32) -> Option<LayerReport> {
 }
 
 fn seccomp_layer() -> LayerReport {
-    let works = in_a_copy(0, || {
+    let works = in_a_copy(|| {
         use crate::sandbox::{init::no_new_privs, seccomp};
         let program = seccomp::program().ok();
         no_new_privs().is_ok() && program.is_some_and(|program| seccomp::apply(&program).is_ok())

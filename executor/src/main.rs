@@ -215,7 +215,7 @@ fn serve_in(
         monitor.await_server()?;
     }
     log!(
-        "listening on {} (cgroup {:?}, landlock ABI {})",
+        "listening on {} (cgroup: {}, Landlock ABI: {})",
         config.socket.display(),
         host.cgroup,
         host.landlock_abi

@@ -4,7 +4,10 @@
 //! as u64, enum variants as u32 in the order of declaration, options as one byte. A length is checked
 //! against a limit before anything is allocated, and a payload must be consumed to its last byte.
 
-use bincode::config::{Config, legacy};
+use bincode::{
+    config::{Config, legacy},
+    error::{DecodeError, EncodeError},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
 
@@ -44,7 +47,7 @@ pub enum FrameError {
 /// # Errors
 /// `Malformed` when the value cannot be encoded, which only a value over the decode limit can cause.
 pub fn encode_payload<T: Serialize>(value: &T) -> Result<Vec<u8>, FrameError> {
-    bincode::serde::encode_to_vec(value, config()).map_err(|e| FrameError::Malformed(e.to_string()))
+    bincode::serde::encode_to_vec(value, config()).map_err(not_encoded)
 }
 
 /// The value as a whole frame.
@@ -53,8 +56,7 @@ pub fn encode_payload<T: Serialize>(value: &T) -> Result<Vec<u8>, FrameError> {
 /// `TooLarge` when the payload is over `limit` bytes.
 pub fn encode_frame<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; HEADER_LEN];
-    bincode::serde::encode_into_std_write(value, &mut frame, config())
-        .map_err(|e| FrameError::Malformed(e.to_string()))?;
+    bincode::serde::encode_into_std_write(value, &mut frame, config()).map_err(not_encoded)?;
     let length = frame.len() - HEADER_LEN;
     let header = u32::try_from(length).ok().filter(|_| length <= limit);
     let header = header.ok_or(FrameError::TooLarge { length, limit })?;
@@ -67,13 +69,41 @@ pub fn encode_frame<T: Serialize>(value: &T, limit: usize) -> Result<Vec<u8>, Fr
 /// # Errors
 /// `Malformed` when it is not a `T`, or longer than one.
 pub fn decode_payload<T: DeserializeOwned>(payload: &[u8]) -> Result<T, FrameError> {
-    let (value, used) = bincode::serde::decode_from_slice(payload, config())
-        .map_err(|e| FrameError::Malformed(e.to_string()))?;
+    let (value, used) = bincode::serde::decode_from_slice(payload, config()).map_err(not_decoded)?;
     if used == payload.len() {
         Ok(value)
     } else {
         Err(FrameError::Malformed(format!("{} bytes left over", payload.len() - used)))
     }
+}
+
+/// What the decoder says, in words: it shows its own values.
+fn not_decoded(error: DecodeError) -> FrameError {
+    FrameError::Malformed(match error {
+        DecodeError::UnexpectedEnd { .. } => "it ends before its last field".to_owned(),
+        DecodeError::LimitExceeded => format!("a length in it is over the limit of {DECODE_LIMIT} bytes"),
+        DecodeError::Utf8 { inner } => format!("a text in it is not UTF-8: {inner}"),
+        DecodeError::InvalidBooleanValue(found) => format!("a boolean in it is {found}, not 0 or 1"),
+        DecodeError::UnexpectedVariant { found, .. } => {
+            format!("a field of it says that {found} is there, where 0 is nothing and 1 a value")
+        }
+        DecodeError::OutsideUsizeRange(length) => {
+            format!("a length in it is {length}, which nothing can have")
+        }
+        DecodeError::Other(text) => text.to_owned(),
+        DecodeError::OtherString(text) => text,
+        _ => "it is not of the type that is expected".to_owned(),
+    })
+}
+
+/// As [`not_decoded`].
+fn not_encoded(error: EncodeError) -> FrameError {
+    FrameError::Malformed(match error {
+        EncodeError::Other(text) => text.to_owned(),
+        EncodeError::OtherString(text) => text,
+        EncodeError::Io { inner, .. } => inner.to_string(),
+        _ => "the value cannot be encoded".to_owned(),
+    })
 }
 
 /// The length announced by a frame's header, checked against `limit`.
@@ -183,6 +213,29 @@ mod tests {
         let mut bomb = vec![0, 0, 0, 0, 1, 0, 0, 0];
         bomb.extend((1u64 << 60).to_le_bytes());
         assert!(matches!(decode_payload::<Request>(&bomb), Err(FrameError::Malformed(_))));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_in_words() {
+        let payload = encode_payload(&run()).unwrap();
+        let said = |payload: &[u8]| decode_payload::<Request>(payload).unwrap_err().to_string();
+        let changed = |at: usize, to: u8| {
+            let mut payload = payload.clone();
+            payload[at] = to;
+            said(&payload)
+        };
+        let at = payload.windows(4).position(|bytes| bytes == b"echo").unwrap();
+        // After the variant's number: whether there is a profile.
+        for (said, expected) in [
+            (said(&payload[..9]), "it ends before its last field"),
+            (said(&[9; 4]), "invalid value: integer `151587081`, expected variant index 0 <= i < 10"),
+            (changed(at, 0xff), "a text in it is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
+            (changed(4, 7), "a field of it says that 7 is there, where 0 is nothing and 1 a value"),
+            (changed(at - 1, 1), "a length in it is over the limit of 67108864 bytes"),
+            (said(&[&payload[..], &[0]].concat()), "1 bytes left over"),
+        ] {
+            assert_eq!(said, format!("frame not understood: {expected}"));
+        }
     }
 
     proptest! {

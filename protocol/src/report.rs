@@ -3,6 +3,7 @@
 use crate::response::CollectedFile;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
+use std::fmt;
 
 /// How a command ended and what held while it ran.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -40,7 +41,8 @@ pub struct ExitReport {
     pub cpu_ms: f64,
     /// Highest memory of the whole tree, bytes; none where unknown.
     pub peak_memory_bytes: Option<u64>,
-    /// Limits that were reached, each from a kernel counter or the executor's own clock.
+    /// Limits that were reached, each from a kernel counter or the executor's own clock. `file_size` is told of the
+    /// command's first process alone (SIGXFSZ ended it): the kernel counts nothing of others.
     pub limits_hit: Vec<LimitName>,
     /// What held while the command ran.
     pub enforced: Enforced,
@@ -157,6 +159,23 @@ pub enum EndedBy {
     LaunchFailed,
 }
 
+/// As in JSON.
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::WallTimeout => "wall_timeout",
+            Self::CpuTimeout => "cpu_timeout",
+            Self::OutOfMemory => "out_of_memory",
+            Self::OutputLimit => "output_limit",
+            Self::DiskLimit => "disk_limit",
+            Self::Cancelled => "cancelled",
+            Self::LaunchFailed => "launch_failed",
+        })
+    }
+}
+
 /// Limits by their names in `limits_hit`. The order of the variants is part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -221,6 +240,17 @@ pub enum CgroupMode {
     Sampled,
     /// No cgroup v2: process tracking, limits by sampling.
     None,
+}
+
+/// As in JSON.
+impl fmt::Display for CgroupMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V2 => "v2",
+            Self::Sampled => "sampled",
+            Self::None => "none",
+        })
+    }
 }
 
 /// Namespaces. The order of the variants is part of the wire format.
@@ -288,6 +318,32 @@ impl Captured {
         match String::from_utf8(bytes) {
             Ok(text) => Self { text, encoding: Encoding::Utf8 },
             Err(error) => Self { text: STANDARD.encode(error.as_bytes()), encoding: Encoding::Base64 },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_the_words_of_the_report() {
+        use EndedBy as E;
+        for ended_by in [
+            E::Exit,
+            E::Signal,
+            E::WallTimeout,
+            E::CpuTimeout,
+            E::OutOfMemory,
+            E::OutputLimit,
+            E::DiskLimit,
+            E::Cancelled,
+            E::LaunchFailed,
+        ] {
+            assert_eq!(serde_json::to_value(ended_by).unwrap(), ended_by.to_string());
+        }
+        for mode in [CgroupMode::V2, CgroupMode::Sampled, CgroupMode::None] {
+            assert_eq!(serde_json::to_value(mode).unwrap(), mode.to_string());
         }
     }
 }

@@ -106,9 +106,20 @@ fn values_that_make_no_sense_name_their_key() {
         ("[users]\ncommand = 'no-such-user'", &["users.command", "no-such-user", "does not exist"]),
         ("[users]\nserver = 'nobody'", &["users.server"]),
         ("[users]\ngroup = 'no-such-group'", &["users.group", "no-such-group"]),
-        ("[users]\ninit = 'execuser'", &["execuser", "share a uid"]),
-        ("[users]\nserver = 'cordon'", &["cordon", "share a uid"]),
-        ("[users]\ngroup = 'execuser'", &["users.command", "group that may connect"]),
+        (
+            "[users]\ninit = 'execuser'",
+            &["line 6: users.init: `execuser` is the same user as users.command, `execuser`; give each"],
+        ),
+        // The default, which is not in the file, is told second.
+        (
+            "[users]\n\nserver = 'cordon'",
+            &["line 7: users.server: `cordon` is the same user as users.gateway"],
+        ),
+        (
+            "[users]\ninit = 'cordon-exec'\nserver = 'cordon-init'\ncommand = 'cordon-exec'",
+            &["line 6: users.init: `cordon-exec` is the same user as users.command"],
+        ),
+        ("[users]\ngroup = 'execuser'", &["line 6: users.group: it is the primary group of `execuser`"]),
         (
             "[profiles.x.limits]\nwall = {ceiling = '99999999h'}",
             &["profile `x`", "limits.wall", "above the most"],

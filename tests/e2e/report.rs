@@ -272,6 +272,20 @@ fn a_file_that_grows_too_large_is_reported() {
     let seen = (report.ended_by, report.signal.as_deref());
     assert_eq!(seen, (EndedBy::Signal, Some("SIGXFSZ")), "{report:?}");
     assert!(report.limits_hit.contains(&LimitName::FileSize), "{report:?}");
+    // The default profile's is there to be reached, where the workspace is no smaller or the file has holes.
+    for workspace in [&["--workspace", "large"][..], &[]] {
+        let truncate = |size| lab().report(&[workspace, &["--", "truncate", "-s", size, "file"]].concat());
+        assert_eq!(truncate("1G").exit_code, Some(0));
+        let report = truncate("1025M");
+        assert_eq!(report.signal.as_deref(), Some("SIGXFSZ"), "{report:?}");
+        assert_eq!(report.limits_hit, [LimitName::FileSize], "{report:?}");
+        assert!(report.hint.is_some_and(|hint| hint.what.contains("1G (file_size)")));
+    }
+    // Of another process the kernel counts nothing; a status that could have any reason does not say that it was.
+    for line in ["truncate -s 1025M file; exit $?", "exit 153"] {
+        let report = lab().report(&["-c", line]);
+        assert_eq!((report.exit_code, report.limits_hit), (Some(153), vec![]), "{line}");
+    }
     let within = lab().report(&["--profile", "tiny", "-c", "head -c 1M /dev/zero > file; stat -c %s file"]);
     assert_eq!(within.stdout.as_deref(), Some("1048576\n"));
     assert_eq!(within.limits_hit, []);

@@ -211,7 +211,12 @@ fn profile_limits(document: &mut Document, default: &Profile) {
         document.key(&bounds, field.name(), format!("{{ {shown} }}"));
     }
     for (about, name, value) in [
-        ("Size of the largest file that a command may write. A size.", "file_size", default.file_size),
+        (
+            "Size of the largest file that a command may write, of one with holes their size included. The default is for \
+             named workspaces: in the private one and in /tmp only a file with holes can become as large. A size.",
+            "file_size",
+            default.file_size,
+        ),
         (
             "Size of the private workspace, which goes with the command. A size.",
             "workspace",

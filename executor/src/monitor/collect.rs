@@ -18,7 +18,8 @@ use crate::{
         steps::{About, Fault},
     },
     sys::{
-        process::{CloneOptions, Cloned, clone_process, signal, try_wait},
+        clone::{CloneOptions, Cloned, clone_process},
+        process::{signal, try_wait},
         scm,
     },
 };
@@ -123,7 +124,7 @@ impl Collector {
         if entered {
             resources.return_home();
         }
-        match cloned.about("clone3")? {
+        match cloned.about("clone")? {
             Cloned::Parent { pid, pidfd } => {
                 let process = Process { pid, pidfd };
                 let pending = Some([request, theirs, stderr]);

@@ -20,7 +20,7 @@ use crate::{
         steps::{About, FailedStep, Fault, Step, walk},
         storage::Storage,
     },
-    sys::process::{CloneOptions, Cloned, clone_process},
+    sys::clone::{CloneOptions, Cloned, clone_process},
 };
 use nix::{
     errno::Errno,
@@ -284,7 +284,7 @@ impl Launch<'_> {
         }
         let alive = self.alive()?;
         let cgroup = self.leaves.init.as_ref().map(Leaf::directory);
-        match clone_process(CloneOptions { namespaces: host::namespaces(), cgroup }).about("clone3")? {
+        match clone_process(CloneOptions { namespaces: host::cloned_namespaces(), cgroup }).about("clone")? {
             Cloned::Parent { pid, pidfd } => self.init = Some(Process { pid, pidfd }),
             Cloned::Child => init::run(InitContext {
                 plan: Arc::clone(&self.plan),
@@ -331,7 +331,7 @@ impl Launch<'_> {
         if init.is_some() {
             self.resources.return_home();
         }
-        match cloned.about("clone3")? {
+        match cloned.about("clone")? {
             Cloned::Parent { pid, pidfd } => self.command = Some(Process { pid, pidfd }),
             Cloned::Child => abort(),
         }

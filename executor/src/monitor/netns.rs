@@ -58,9 +58,42 @@ fn make(own: &File) -> Result<OwnedFd, Errno> {
         let file = File::open("/proc/self/ns/net");
         file.map(OwnedFd::from).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
     });
-    if setns(own, CloneFlags::CLONE_NEWNET).is_err() {
-        // A monitor in a sandbox's network must not go on.
+    if let Err(errno) = setns(own, CloneFlags::CLONE_NEWNET) {
+        // A monitor in a sandbox's network must not go on. That it can return was tried at the start.
+        crate::log!(
+            "ending at once, and every command with it: setns, which leaves a new network namespace again, failed: \
+             {}; start the executor behind no filter that refuses setns",
+            errno.desc()
+        );
         abort();
     }
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, os::unix::process::ExitStatusExt, process::Command};
+
+    /// In the second process: it is the one that cannot return.
+    const LOST: &str = "CORDON_NETNS_TEST";
+
+    #[test]
+    fn a_monitor_that_cannot_return_says_why_and_does_not_go_on() {
+        if env::var_os(LOST).is_some() {
+            let made = make(&File::open("/proc/self/ns/uts").unwrap());
+            crate::log!("it went on: {made:?}");
+            return;
+        }
+        let test = module_path!().split_once("::").unwrap().1;
+        let test = format!("{test}::a_monitor_that_cannot_return_says_why_and_does_not_go_on");
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([&test, "--exact", "--nocapture", "--test-threads=1"]).env(LOST, "1");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
+        for words in ["setns", "network namespace", "Invalid argument", "no filter that refuses setns"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 }

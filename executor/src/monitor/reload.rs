@@ -16,8 +16,9 @@ use crate::{
         steps::{About, Fault},
     },
     sys::{
+        clone::{CloneOptions, Cloned, clone_process},
         memfd,
-        process::{CloneOptions, Cloned, Status, clone_process, exit_now, signal, try_wait},
+        process::{Status, exit_now, signal, try_wait},
     },
 };
 use nix::{
@@ -92,7 +93,7 @@ impl Reload {
             return Ok(());
         }
         let answer = File::from(memfd_create("policy", MFdFlags::MFD_CLOEXEC).about("memory file")?);
-        match clone_process(CloneOptions { namespaces: 0, cgroup: None }).about("clone3")? {
+        match clone_process(CloneOptions { namespaces: 0, cgroup: None }).about("clone")? {
             Cloned::Parent { pid, pidfd } => {
                 let until = Instant::now() + READING_TIME;
                 self.reader = Some(Reader { pid, process: pidfd, answer, until });

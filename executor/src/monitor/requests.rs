@@ -257,7 +257,7 @@ impl Monitor {
 
     fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
         let uid = self.connections.get(connection).map(|connection| connection.peer.uid);
-        let reason = format!("{refusal:?}");
+        let reason = refusal.to_string();
         self.note(Entry::Refused { uid, profile, reason });
     }
 

@@ -37,8 +37,14 @@ impl Resources {
 
     /// Leaves a sandbox's pid namespace, in which a child was to land.
     pub(super) fn return_home(&self) {
-        if setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID).is_err() {
-            // A monitor whose children would land in a sandbox must not go on.
+        if let Err(errno) = setns(&self.pid_namespace, CloneFlags::CLONE_NEWPID) {
+            // A monitor whose children would land in a sandbox must not go on. That it can return was tried at the
+            // start.
+            crate::log!(
+                "ending at once, and every command with it: setns, which leaves a sandbox's pid namespace again, \
+                 failed: {}; start the executor behind no filter that refuses setns",
+                errno.desc()
+            );
             abort();
         }
     }

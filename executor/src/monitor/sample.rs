@@ -1,7 +1,10 @@
 //! The sampled watchdog: memory of a sandbox where no memory controller counts it.
 
 use super::launch::Process;
-use crate::sys::process::{CloneOptions, Cloned, clone_process, close_all_but, compare_memory, exit_now};
+use crate::sys::{
+    clone::{CloneOptions, Cloned, clone_process},
+    process::{close_all_but, compare_memory, exit_now},
+};
 use nix::{
     errno::Errno,
     sys::{prctl::set_pdeathsig, signal::Signal, statvfs::fstatvfs},
@@ -47,7 +50,7 @@ struct Held {
 /// somebody waits to see closed, and ends with the monitor.
 ///
 /// # Errors
-/// errno of clone3(2).
+/// errno of clone(2).
 pub(super) fn start_recount(processes: &[i32], storage: &[OwnedFd], limit: u64) -> Result<Process, Errno> {
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
         Cloned::Parent { pid, pidfd } => Ok(Process { pid, pidfd }),

@@ -176,7 +176,11 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
             let file = "/proc/self/oom_score_adj";
             fs::write(file, OOM_SCORE).about(file)?;
             let found = fs::read_to_string(file).about(file)?;
-            if found.trim() == OOM_SCORE { Ok(()) } else { Err(Fault::mismatch(file, found, OOM_SCORE)) }
+            if found.trim() == OOM_SCORE {
+                Ok(())
+            } else {
+                Err(Fault::mismatch(file, found.trim(), OOM_SCORE))
+            }
         },
     },
     Step {
@@ -185,7 +189,8 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         run: |_| {
             umask(UMASK);
             let found = umask(UMASK);
-            if found == UMASK { Ok(()) } else { Err(Fault::mismatch("umask", found, UMASK)) }
+            let octal = |mode: Mode| format!("{:03o}", mode.bits());
+            if found == UMASK { Ok(()) } else { Err(Fault::mismatch("umask", octal(found), octal(UMASK))) }
         },
     },
     Step {

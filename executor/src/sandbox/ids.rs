@@ -6,6 +6,11 @@ use nix::{
     errno::Errno,
     unistd::{Gid, Uid, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid},
 };
+use std::fmt::Display;
+
+fn list<T: Display>(ids: &[T]) -> String {
+    ids.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
 
 /// Drops every supplementary group.
 ///
@@ -14,7 +19,7 @@ use nix::{
 pub fn drop_groups() -> Result<(), Fault> {
     setgroups(&[]).about("supplementary groups")?;
     let left = getgroups()?;
-    if left.is_empty() { Ok(()) } else { Err(Fault::mismatch("groups", left, "none")) }
+    if left.is_empty() { Ok(()) } else { Err(Fault::mismatch("groups", list(&left), "none")) }
 }
 
 /// Becomes the account: real, effective, saved and file-system ids.
@@ -27,11 +32,11 @@ pub fn become_account(account: &Account) -> Result<(), Fault> {
     setresuid(uid, uid, uid).about("uid")?;
     let gids = getresgid()?;
     if [gids.real, gids.effective, gids.saved] != [gid; 3] {
-        return Err(Fault::mismatch("gid", gids, gid));
+        return Err(Fault::mismatch("gid", list(&[gids.real, gids.effective, gids.saved]), gid));
     }
     let uids = getresuid()?;
     if [uids.real, uids.effective, uids.saved] != [uid; 3] {
-        return Err(Fault::mismatch("uid", uids, uid));
+        return Err(Fault::mismatch("uid", list(&[uids.real, uids.effective, uids.saved]), uid));
     }
     // The file-system ids follow the effective ones (setfsuid(2)).
     Ok(())
@@ -45,6 +50,6 @@ pub fn check_no_way_back() -> Result<(), Fault> {
     let root = Uid::from_raw(0);
     match setresuid(root, root, root) {
         Err(Errno::EPERM) => Ok(()),
-        other => Err(Fault::mismatch("becoming root again", other, Errno::EPERM)),
+        other => Err(Fault::not_refused("becoming root again", other, Errno::EPERM)),
     }
 }

@@ -217,7 +217,11 @@ pub fn die_with_monitor(alive: BorrowedFd<'_>) -> Result<(), Fault> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let found = prctl::get_pdeathsig()?;
     if found != Some(Signal::SIGKILL) {
-        return Err(Fault::mismatch("parent death signal", found, Signal::SIGKILL));
+        return Err(Fault::mismatch(
+            "parent death signal",
+            found.map_or("none", Signal::as_str),
+            Signal::SIGKILL,
+        ));
     }
     let mut fds = [PollFd::new(alive, PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::ZERO)? == 0 {

@@ -127,14 +127,19 @@ fn io_control(abi: ABI) -> BitFlags<AccessFs> {
 pub fn enforce(ruleset: RulesetCreated, place: &Place) -> Result<u8, Fault> {
     let status = ruleset.restrict_self().map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))?;
     if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
-        return Err(Fault::mismatch("landlock", status, "fully enforced"));
+        let found = match status.ruleset {
+            RulesetStatus::FullyEnforced => "without no_new_privs",
+            RulesetStatus::PartiallyEnforced => "partially enforced",
+            RulesetStatus::NotEnforced => "not enforced",
+        };
+        return Err(Fault::mismatch("landlock", found, "fully enforced"));
     }
     // The kernel has no call that shows a domain, so an act that no rule allows is tried. For a device node
     // Landlock's EACCES comes before the EPERM of a missing capability.
     let null = nix::sys::stat::makedev(1, 3);
     match mknod(&place.tmp.join("landlock-probe"), SFlag::S_IFCHR, Mode::empty(), null) {
         Err(Errno::EACCES) => {}
-        other => return Err(Fault::mismatch("making a device", other, Errno::EACCES)),
+        other => return Err(Fault::not_refused("making a device", other, Errno::EACCES)),
     }
     u8::try_from(effective_abi()).map_err(|_| Errno::ERANGE.into())
 }

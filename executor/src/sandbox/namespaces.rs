@@ -10,7 +10,7 @@ use std::{fs::File, os::fd::OwnedFd};
 /// Namespaces that can be joined again, after init has given up the rights that joining through it takes.
 #[derive(Debug)]
 pub struct Namespaces {
-    /// For the caller of clone3(2), not for the process itself.
+    /// For the caller of clone(2), not for the process itself.
     pub pid: OwnedFd,
     /// mount, ipc, uts, and net where it is the sandbox's own.
     pub others: Vec<OwnedFd>,

@@ -41,10 +41,13 @@ pub fn apply(limits: &[Limit]) -> Result<(), Fault> {
     for (resource, soft, hard) in limits {
         let (_, inherited) = getrlimit(*resource)?;
         let (soft, hard) = ((*soft).min(inherited), (*hard).min(inherited));
-        setrlimit(*resource, soft, hard).about(format_args!("{resource:?} {soft} {hard}"))?;
+        // Debug is the constant's name in setrlimit(2).
+        let name = format!("{resource:?}");
+        setrlimit(*resource, soft, hard).about(format_args!("{name} {soft} {hard}"))?;
         let found = getrlimit(*resource)?;
         if found != (soft, hard) {
-            return Err(Fault::mismatch(&format!("{resource:?}"), found, (soft, hard)));
+            let (found, wanted) = (format!("{} {}", found.0, found.1), format!("{soft} {hard}"));
+            return Err(Fault::mismatch(&name, found, wanted));
         }
     }
     Ok(())

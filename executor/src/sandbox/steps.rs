@@ -31,8 +31,14 @@ impl Fault {
     }
 
     /// Something read back is not what was set.
-    pub fn mismatch(what: &str, found: impl fmt::Debug, wanted: impl fmt::Debug) -> Self {
-        Self::new(Errno::EPROTO, format!("{what} reads back as {found:?}, not {wanted:?}"))
+    pub fn mismatch(what: &str, found: impl fmt::Display, wanted: impl fmt::Display) -> Self {
+        Self::new(Errno::EPROTO, format!("{what} reads back as {found}, not {wanted}"))
+    }
+
+    /// What must be refused was not, or not by what was to refuse it.
+    pub fn not_refused(what: &str, found: Result<(), Errno>, wanted: Errno) -> Self {
+        let found = found.map_or_else(Errno::desc, |()| "allowed");
+        Self::new(Errno::EPROTO, format!("{what} is answered with: {found}, not with: {}", wanted.desc()))
     }
 }
 

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     config::Account,
-    sys::process::{CloneOptions, Cloned, clone_process, exit_now, kill_everything_of_own_uid, wait},
+    sys::{
+        clone::{CloneOptions, Cloned, clone_process},
+        process::{exit_now, kill_everything_of_own_uid, wait},
+    },
 };
 use nix::{
     fcntl::OFlag,
@@ -100,7 +103,7 @@ impl Storage {
     /// `alone` says that nothing else may, and deletes what the command left.
     ///
     /// # Errors
-    /// errno of clone3(2).
+    /// errno of clone(2).
     pub fn start_cleaner(&self, owner: &Account, alone: bool) -> Result<OwnedFd, Fault> {
         start_as(owner, alone, || self.own().iter().for_each(|path| delete_content(path)))
     }
@@ -119,7 +122,7 @@ pub fn make_for(path: &Path, owner: &Account) -> Result<(), Fault> {
 /// Starts a process with the user's rights that deletes what is in a directory of the user's.
 ///
 /// # Errors
-/// errno of clone3(2).
+/// errno of clone(2).
 pub fn start_deleting(directory: &Path, owner: &Account) -> Result<OwnedFd, Fault> {
     start_as(owner, false, || delete_content(directory))
 }
@@ -128,7 +131,7 @@ pub fn start_deleting(directory: &Path, owner: &Account) -> Result<OwnedFd, Faul
 /// says that nothing else may run.
 ///
 /// # Errors
-/// errno of clone3(2).
+/// errno of clone(2).
 pub fn start_as(owner: &Account, alone: bool, work: impl FnOnce()) -> Result<OwnedFd, Fault> {
     start_with(owner, alone, &[], work)
 }
@@ -136,7 +139,7 @@ pub fn start_as(owner: &Account, alone: bool, work: impl FnOnce()) -> Result<Own
 /// As [`start_as`], with descriptors that it keeps.
 ///
 /// # Errors
-/// errno of clone3(2).
+/// errno of clone(2).
 pub fn start_with(
     owner: &Account,
     alone: bool,

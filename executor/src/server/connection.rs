@@ -8,6 +8,7 @@ use super::{
     frames::Frames,
     job,
     jobs::parse_id,
+    not_text::refused_text,
     queue::Ticket,
     refusal::{
         bad_frame, bad_version, internal, no_room, out_of_order, quoted, refuse, shutting_down, timed_out,
@@ -125,13 +126,21 @@ async fn opening(socket: &Socket, frames: &mut Frames, door: &mut Door) -> Resul
         }
         Ok(Request::Hello(hello)) => return Err(bad_version(hello.version)),
         Ok(other) => return Err(out_of_order(&other, "Hello")),
-        Err(error) => return Err(foreign_version(&payload).map_or_else(|| bad_frame(&error), bad_version)),
+        Err(error) => {
+            return Err(foreign_version(&payload)
+                .map_or_else(|| not_understood(&error, &payload, *door), bad_version));
+        }
     }
     frames.release();
     let Some(payload) = within(deadline, "request", frames, socket).await? else {
         return Ok(None);
     };
-    decode_payload(&payload).map(Some).map_err(|error| bad_frame(&error))
+    decode_payload(&payload).map(Some).map_err(|error| not_understood(&error, &payload, *door))
+}
+
+/// A frame that is whole and no request.
+fn not_understood(error: &FrameError, payload: &[u8], door: Door) -> Refusal {
+    refused_text(payload, door).unwrap_or_else(|| bad_frame(error))
 }
 
 /// The version in a hello whose other fields are not ours to understand; none when it is no such thing.

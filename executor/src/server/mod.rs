@@ -31,6 +31,7 @@ mod job;
 mod jobs;
 mod link;
 pub mod lockdown;
+mod not_text;
 mod output;
 mod pump;
 mod queue;

@@ -1,6 +1,7 @@
 //! Every unsafe call of the executor, each behind a typed function that is safe to call.
 #![allow(unsafe_code, reason = "this module is where it is allowed; each block says why it is sound")]
 
+pub mod clone;
 pub mod host;
 pub mod memfd;
 pub mod mount;

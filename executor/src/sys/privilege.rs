@@ -48,12 +48,24 @@ pub fn securebits() -> Result<i32, Errno> {
 /// Leaves the inherited session keyring for a new, empty, nameless one (keyctl_join_session_keyring(3)).
 ///
 /// # Errors
-/// `ENOSYS` on a kernel without keyrings, where there is nothing to leave.
+/// `ENOSYS` on a kernel without keyrings, where there is nothing to leave, and behind a filter that refuses whatever
+/// has to do with them, as container runtimes have: no command can then reach a keyring either.
 pub fn join_new_session_keyring() -> Result<(), Errno> {
     let join = libc::c_long::from(1_i32); // KEYCTL_JOIN_SESSION_KEYRING
     // SAFETY: a null name asks for an anonymous keyring; nothing is read from our memory.
     let result = unsafe { libc::syscall(libc::SYS_keyctl, join, std::ptr::null::<libc::c_char>()) };
-    Errno::result(result).map(drop)
+    match Errno::result(result) {
+        Err(Errno::EPERM) if asking_for_a_keyring_is_refused() => Err(Errno::ENOSYS),
+        other => other.map(drop),
+    }
+}
+
+/// Whether even the number of one's own session keyring is not told, which the kernel itself never refuses.
+fn asking_for_a_keyring_is_refused() -> bool {
+    let [ask, session] = [0_i32, -3].map(libc::c_long::from); // KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING
+    // SAFETY: takes numbers and touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, ask, session, libc::c_long::from(0_i32)) };
+    Errno::result(result) == Err(Errno::EPERM)
 }
 
 /// The kernel's Landlock ABI; 0 where it has none or it is switched off (landlock_create_ruleset(2)).

@@ -1,4 +1,4 @@
-//! Processes: clone3 with a pidfd, signals by pidfd, closing of inherited descriptors.
+//! Processes: signals and waiting by pidfd, dispositions, closing of inherited descriptors.
 
 use nix::{
     errno::Errno,
@@ -7,76 +7,8 @@ use nix::{
 };
 use std::{
     cmp::Ordering,
-    mem::size_of,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
-
-/// Namespaces and the cgroup that a new process starts in.
-#[derive(Debug, Clone, Copy)]
-pub struct CloneOptions<'a> {
-    /// CLONE_NEW* bits (namespaces(7)); 0 is none.
-    pub namespaces: u64,
-    /// Directory of the cgroup v2 leaf to start in (CLONE_INTO_CGROUP, clone(2)); none is the parent's.
-    pub cgroup: Option<BorrowedFd<'a>>,
-}
-
-/// Who returns from [`clone_process`].
-#[derive(Debug)]
-pub enum Cloned {
-    /// The caller: the new process and a descriptor that names it for ever.
-    Parent {
-        /// Its number as the caller sees it.
-        pid: Pid,
-        /// pidfd_open(2).
-        pidfd: OwnedFd,
-    },
-    /// The new process: a copy of the caller, with all its descriptors and rights.
-    Child,
-}
-
-/// Copies the calling process, which must have one thread only.
-///
-/// # Errors
-/// errno of clone3(2); `EBUSY` when the process has more than one thread, whose locks the copy would keep.
-pub fn clone_process(options: CloneOptions<'_>) -> Result<Cloned, Errno> {
-    if !is_single_threaded() {
-        return Err(Errno::EBUSY);
-    }
-    let mut pidfd: RawFd = -1;
-    // SAFETY: clone_args is plain old data for which all zeros is a valid value.
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = options.namespaces | flag(libc::CLONE_PIDFD);
-    arguments.pidfd = (&raw mut pidfd).expose_provenance() as u64;
-    arguments.exit_signal = flag(libc::SIGCHLD);
-    if let Some(cgroup) = options.cgroup {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = flag(cgroup.as_raw_fd());
-    }
-    // SAFETY: without CLONE_VM this is a fork: the child has its own copy of everything and returns here.
-    // The caller is single-threaded, so that no lock can be held by a thread the child does not have. The
-    // kernel writes the descriptor to `pidfd`, which outlives the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
-    match Errno::result(result)? {
-        0 => Ok(Cloned::Child),
-        pid => {
-            // SAFETY: CLONE_PIDFD has just made this descriptor for the caller alone.
-            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Cloned::Parent {
-                pid: Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?),
-                pidfd,
-            })
-        }
-    }
-}
-
-/// Bit 33 of clone3's flags (linux/sched.h); libc's constant does not fit its own type.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// A non-negative C constant or descriptor as the u64 that clone3 wants.
-fn flag(value: i32) -> u64 {
-    u64::from(value.unsigned_abs())
-}
 
 /// Whether the calling process has one thread (`Threads:` is the number of entries in /proc/self/task).
 pub fn is_single_threaded() -> bool {

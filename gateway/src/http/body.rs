@@ -132,10 +132,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let Object(value) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
-        let inner = error.into_inner();
+        // serde names the type of the program.
+        let inner =
+            error.into_inner().to_string().replace("expected u64", "expected a whole number from 0 on");
         // Without a path, or a part of it, the message names the field itself, or there is none to name.
         let unnamed = field == "." || field.ends_with('?');
-        let message = if unnamed { inner.to_string() } else { format!("{field}: {inner}") };
+        let message = if unnamed { inner } else { format!("{field}: {inner}") };
         ApiError::bad_request(message).hint("GET /openapi.json describes the body")
     })?;
     json.end().map_err(|error| ApiError::bad_request(format!("after the JSON value: {error}")))?;

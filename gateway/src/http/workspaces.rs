@@ -153,8 +153,7 @@ fn measured(workspace: WorkspaceInfo, report: &ExitReport) -> Result<WorkspaceDe
             "the workspace could not be measured within the profile's limits",
         );
         let hint = report.hint.as_ref().map(|hint| format!("{}; {}", hint.what, hint.remedy));
-        let cause =
-            format!("ended by {:?}, {}", report.ended_by, report.stderr.as_deref().unwrap_or_default());
+        let cause = format!("ended by {}, {}", report.ended_by, report.stderr.as_deref().unwrap_or_default());
         error.hint(hint.unwrap_or_else(|| "look at the executor's log".to_owned())).cause(cause)
     })
 }

@@ -48,10 +48,19 @@ async fn malformed_bodies_are_400_and_name_the_field() {
         (r#"{"argv":["x",1]}"#, "argv[1]: invalid type"),
         (r#"{"command":"x","env":["A=1"]}"#, "env: invalid type"),
         (r#"{"command":"x","env":{"A":1}}"#, "env.A: invalid type"),
-        (r#"{"command":"x","timeout_ms":-1}"#, "timeout_ms: invalid value"),
+        (
+            r#"{"command":"x","timeout_ms":-1}"#,
+            "timeout_ms: invalid value: integer `-1`, expected a whole number from 0 on",
+        ),
         (r#"{"command":"x","timeout_ms":"1s"}"#, "timeout_ms: invalid type"),
         (r#"{"command":"x","pids":1.5}"#, "pids: invalid type"),
         (r#"{"command":"x","memory_bytes":99999999999999999999}"#, "memory_bytes: invalid"),
+        (r#"{"command":"x","files":[1]}"#, "files[0]: invalid type: integer `1`, expected a JSON object"),
+        (r#"{"command":"x","files":[{"path":1}]}"#, "files[0].path: invalid type"),
+        (r#"{"command":"x","files":[{"path":"a","content":"","mode":644}]}"#, "files[0].mode: invalid type"),
+        (r#"{"command":"x","files":[{"path":"a","text":""}]}"#, "files[0].text: unknown field"),
+        (r#"{"command":"x","collect":["a",1]}"#, "collect[1]: invalid type"),
+        (r#"{"command":"x","cwd":["a"]}"#, "cwd: invalid type"),
         (r#"{"command":"x","stdin":1}"#, "stdin: expected text"),
         (r#"{"command":"x","stdin":{"base64":"x","more":1}}"#, "stdin: expected text"),
         (r#"{"command":"x","stdin":{"base64":"*"}}"#, "stdin.base64"),
@@ -71,7 +80,8 @@ async fn malformed_bodies_are_400_and_name_the_field() {
     let mut invalid = post("{\"command\":\"xx\"}", "");
     let last = invalid.len() - 3;
     invalid[last] = 0xff;
-    gateway.send(&invalid).await.failed(400, "bad_request");
+    let message = gateway.send(&invalid).await.failed(400, "bad_request");
+    assert!(message.starts_with("command: invalid unicode"), "{message}");
     nobody_came(&executor);
 }
 

@@ -55,14 +55,17 @@ fn invalid_utf8_is_refused() {
     command.arg(OsStr::from_bytes(b"a\xffb"));
     let ran = run(command, &[]);
     assert_eq!((ran.status, ran.stdout.len()), (125, 0), "{ran:?}");
-    assert_says(&ran.stderr, &["UTF-8"]);
+    assert_says(&ran.stderr, &["ARG 1: `a\\xffb` is not UTF-8", "next: send text"]);
     // The same text in a frame: replace a letter of a valid one.
     let mut payload = encode_payload(&Request::Run(Box::new(argv(&["echo", "QQQ"])))).unwrap();
     let at = payload.windows(3).position(|w| w == b"QQQ").unwrap();
     payload[at] = 0xff;
     let mut wire = Wire::greeted(&shared().socket);
     wire.send_bytes(&frame(&payload));
-    assert_eq!(wire.refusal().code, RefusalCode::BadFrame);
+    let refusal = wire.refusal();
+    assert_eq!(refusal.code, RefusalCode::BadRequest);
+    assert_says(&refusal.message, &["argv[1]: is not UTF-8: byte 0 of ", "is 0xff"]);
+    assert_says(refusal.hint.as_deref().unwrap(), &["standard input"]);
     let body = send(
         shared()
             .request("POST", "/v1/exec")

@@ -6,6 +6,7 @@ use super::{
     daemon::{open_directory, write_configuration},
     process,
 };
+use nix::libc;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -17,20 +18,30 @@ pub(crate) struct LesserHost {
     /// CAP_SYS_ADMIN, without which no namespace can be made; and, as a plain container lacks them all,
     /// CAP_SYS_PTRACE and CAP_PERFMON, without which other users' processes cannot be looked into.
     pub(crate) admin: bool,
-    /// Something can be mounted; else mount(2), fsopen(2), open_tree(2), fsmount(2) and move_mount(2) are refused.
-    pub(crate) mounts: bool,
+    /// System calls that a filter refuses, each with the error that it answers.
+    pub(crate) refused: &'static [(i64, i32)],
     /// The Landlock ABI that the kernel says it has (0: no such system call); none leaves it alone.
     pub(crate) landlock: Option<u32>,
 }
 
 /// As much as this host has.
-pub(crate) const WHOLE: LesserHost = LesserHost { cgroup: true, admin: true, mounts: true, landlock: None };
+pub(crate) const WHOLE: LesserHost = LesserHost { cgroup: true, admin: true, refused: &[], landlock: None };
+
+/// Whatever mounts something.
+pub(crate) const MOUNTS: &[(i64, i32)] = &[
+    (libc::SYS_mount, libc::EPERM),
+    (libc::SYS_open_tree, libc::EPERM),
+    (libc::SYS_move_mount, libc::EPERM),
+    (libc::SYS_fsopen, libc::EPERM),
+    (libc::SYS_fsmount, libc::EPERM),
+];
 
 /// Takes away what the first argument names, then becomes the program. In a pid namespace of its own, since
 /// without cgroup v2 whatever has the command's uid is the command's: other tests' commands shall not be seen.
 const TAKE_AWAY: &str = r#"
 import ctypes, os, signal, socket, struct, sys, threading
-cgroup, admin, mounts = [word == "1" for word in sys.argv[1:4]]
+cgroup, admin = [word == "1" for word in sys.argv[1:3]]
+refused = [[int(number) for number in call.split("=")] for call in sys.argv[3].split()]
 landlock = int(sys.argv[4])
 libc = ctypes.CDLL(None, use_errno=True)
 def must(result):
@@ -89,10 +100,10 @@ elif landlock > 0:
     ours.close(); theirs.close()
 elif not cgroup and not admin:
     below()
-if not mounts:
-    calls = (165, 428, 429, 430, 432)
-    code = [(0x20, 0, 0, 0)] + [(0x15, len(calls) - n, 0, nr) for n, nr in enumerate(calls)]
-    load(code + [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050000 | 1)], 0)  # EPERM
+if refused:
+    code = [(0x20, 0, 0, 0)]
+    for call, errno in refused: code += [(0x15, 0, 1, call), (0x06, 0, 0, 0x00050000 | errno)]
+    load(code + [(0x06, 0, 0, 0x7FFF0000)], 0)
 for capability in () if admin else (21, 19, 38): prctl(24, capability)  # PR_CAPBSET_DROP
 os.execv(sys.argv[5], sys.argv[5:])
 "#;
@@ -105,7 +116,8 @@ impl LesserHost {
         let file = write_configuration(directory.path(), require, configuration);
         let mut command = daemon::in_scope("/usr/bin/python3".as_ref());
         let landlock = self.landlock.map_or(-1, i64::from).to_string();
-        command.args(["-c", TAKE_AWAY, flag(self.cgroup), flag(self.admin), flag(self.mounts), &landlock]);
+        let refused: Vec<_> = self.refused.iter().map(|(call, errno)| format!("{call}={errno}")).collect();
+        command.args(["-c", TAKE_AWAY, flag(self.cgroup), flag(self.admin), &refused.join(" "), &landlock]);
         command.arg(&build::programs().executor).arg("--config").arg(file);
         (command, directory)
     }
@@ -116,9 +128,14 @@ impl LesserHost {
         Executor::wait_ready(command, directory)
     }
 
-    /// What one says that refuses to start.
+    /// What one says that refuses to start, as it is told to where a layer is missing.
     pub(crate) fn refused(self) -> String {
-        let (command, _directory) = self.command("strict", "");
+        self.refused_by("strict")
+    }
+
+    /// As [`Self::refused`], with this much required.
+    pub(crate) fn refused_by(self, require: &str) -> String {
+        let (command, _directory) = self.command(require, "");
         let ran = process::run(command, &[]);
         assert_ne!(ran.status, 0, "it started: {ran:?}");
         ran.stderr

@@ -30,7 +30,7 @@ fn ended(report: &ExitReport) -> (EndedBy, &[LimitName]) {
 }
 
 /// What held, by the kind of host and by nothing that the executor itself said.
-fn assert_enforced(executor: &Executor, host: LesserHost) {
+pub(super) fn assert_enforced(executor: &Executor, host: LesserHost) {
     let enforced = executor.report(&["--", "true"]).enforced;
     let mode = if host.cgroup { host::cgroup_mode() } else { CgroupMode::None };
     assert_eq!(enforced.cgroup, mode);
@@ -66,12 +66,12 @@ fn stubborn(marker: &str) -> String {
     )
 }
 
-fn assert_gone(marker: &str) {
+pub(super) fn assert_gone(marker: &str) {
     eventually("the command's whole tree is gone", PATIENCE, || sandboxed(marker).is_empty());
 }
 
 /// Every way a limit or a client ends a command takes the whole tree.
-fn assert_ends(executor: &Executor) {
+pub(super) fn assert_ends(executor: &Executor) {
     let wall = marker();
     let limits = LimitRequest { wall_ms: Some(500), ..LimitRequest::default() };
     let report = executor.events(limited(&stubborn(&wall), limits)).report;
@@ -127,7 +127,7 @@ fn assert_files_go(executor: &Executor, host: LesserHost) {
 }
 
 /// Named workspaces stay, files go in and are collected, and what was left running is ended before that.
-fn assert_workspaces(executor: &Executor) {
+pub(super) fn assert_workspaces(executor: &Executor) {
     // What is left behind goes on writing, until it is ended: before anything is collected.
     let script = "cat in/file > out; (setsid sh -c 'while :; do echo x >> ticks; done' &); echo kept > stays; \
                   head -c 4M /dev/zero > big; while ! [ -s ticks ]; do :; done";
@@ -307,16 +307,4 @@ fn a_capability_without_which_nothing_can_be_ended_is_asked_for_by_name() {
         let ran = process::run(command, &[]);
         assert!(ran.status == 1 && ran.stderr.contains(&format!("{name} is missing")), "{ran:?}");
     }
-}
-
-#[test]
-fn where_namespaces_can_be_made_but_nothing_mounted_commands_run_without_them() {
-    let executor = LesserHost { mounts: false, ..WHOLE }.start("");
-    let report = executor.report(&["-c", "echo x > ~/x && cat ~/x"]);
-    assert_eq!((report.exit_code, report.stdout.as_deref()), (Some(0), Some("x\n")), "{report:?}");
-    assert!(report.enforced.namespaces.is_empty());
-    let layers = blocking::doctor(&executor.socket, "test").unwrap();
-    let layer = layers.iter().find(|l| l.layer == "namespaces").unwrap();
-    assert!(layer.health == Health::Missing && layer.remedy.is_some(), "{layer:?}");
-    assert!(LesserHost { mounts: false, ..WHOLE }.refused().contains("namespaces: "));
 }

@@ -1,5 +1,6 @@
 //! Hosts that lack a layer: `strict` refuses and says why, `available` runs and says what held.
 
+mod filters;
 mod hosts;
 
 use crate::harness::{
@@ -89,7 +90,11 @@ fn available_runs_with_what_there_is_and_says_so() {
 fn a_lesser_host_is_a_warning_at_the_start() {
     let mut executor = Executor::start("");
     executor.assert_works();
-    let log = executor.process().log().to_lowercase();
+    let log = executor.process().log();
+    let abi = host::landlock_abi().min(10);
+    let found = format!("executor.sock (cgroup: {}, Landlock ABI: {abi})", host::cgroup_mode());
+    assert!(log.contains(&found), "{found}: {log}");
+    let log = log.to_lowercase();
     let warns = log.lines().any(|l| l.contains("cgroup") && !l.contains("error"));
     assert!(warns || host::has_controllers(), "{log}");
 }

@@ -4,6 +4,8 @@ use super::{
     LimitField, Malformed,
     wire::{Reader, Writer},
 };
+use cordon_protocol::{Bytes, limits};
+use std::fmt;
 
 /// Why the monitor refuses a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,68 @@ pub enum LaunchRefusal {
         /// Commands of all peers at once.
         commands: u64,
     },
+}
+
+/// For the audit trail: field, value and limit, then the remedy. What a client is told has the words of its door.
+impl fmt::Display for LaunchRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfOrder => f.write_str(
+                "connection: it is not open, or has launched a command already; one connection carries one",
+            ),
+            Self::UnknownProfile => f.write_str(
+                "profile: there is none of this name for this user; name another, or add the user to its peers",
+            ),
+            Self::AboveCeiling { limit, value, ceiling } => {
+                let (name, value, ceiling) = (limit.name(), limit.show(*value), limit.show(*ceiling));
+                write!(
+                    f,
+                    "{name}: {value} is above the ceiling, {ceiling}; ask for less, or raise the profile's \
+                     limits.{name}.ceiling"
+                )
+            }
+            Self::BelowFloor { limit, value, floor } => {
+                let (name, value, floor) = (limit.name(), limit.show(*value), limit.show(*floor));
+                write!(f, "{name}: {value} is below the least, {floor}; ask for more, or leave it out")
+            }
+            Self::BadRequestFile => f.write_str(
+                "request: it came in no sealed memory files of the allowed sizes, as the server half sends them; \
+                 see the executor's log",
+            ),
+            Self::Busy { concurrency } => write!(
+                f,
+                "concurrency: {concurrency} commands of this user run already, which is all that may; try again, \
+                 or raise the profile's concurrency"
+            ),
+            Self::OneAtATime => f.write_str(
+                "a command runs already, and this host cannot keep two apart; `cordon doctor` says what it lacks",
+            ),
+            Self::ShuttingDown => {
+                f.write_str("the executor is ending and takes no more; try again when it is back")
+            }
+            Self::BadWorkspace => write!(
+                f,
+                "workspace: not a name; use at most {} lower-case letters, digits, `.`, `_` and `-`",
+                limits::WORKSPACE_NAME_MAX
+            ),
+            Self::TooManyWorkspaces => write!(
+                f,
+                "workspace: this user has {}, which is all that may be; delete those that are not needed",
+                limits::WORKSPACES_PER_PEER
+            ),
+            Self::DiskFull { free, floor } => write!(
+                f,
+                "free_space_min: {} are free where workspaces lie, less than {}; delete workspaces or free the disk",
+                Bytes(*free),
+                Bytes(*floor)
+            ),
+            Self::Full { commands } => write!(
+                f,
+                "max_commands: {commands} commands are there already, as many as it and open files allow; try again, \
+                 or raise both"
+            ),
+        }
+    }
 }
 
 impl LaunchRefusal {

@@ -28,6 +28,47 @@ fn outcome() -> Outcome {
 }
 
 #[test]
+fn a_refusal_is_told_in_words_with_value_limit_and_remedy() {
+    let limit = LimitField::Memory;
+    for (refusal, expected) in [
+        (
+            LaunchRefusal::AboveCeiling { limit, value: 3 << 30, ceiling: 2 << 30 },
+            "memory: 3G is above the ceiling, 2G; ask for less, or raise the profile's limits.memory.ceiling",
+        ),
+        (
+            LaunchRefusal::BelowFloor { limit: LimitField::Wall, value: 0, floor: 1 },
+            "wall: 0ms is below the least, 1ms; ask for more, or leave it out",
+        ),
+        (
+            LaunchRefusal::Busy { concurrency: 32 },
+            "concurrency: 32 commands of this user run already, which is all that may; try again, or raise the \
+             profile's concurrency",
+        ),
+        (
+            LaunchRefusal::DiskFull { free: 1 << 20, floor: 1 << 30 },
+            "free_space_min: 1M are free where workspaces lie, less than 1G; delete workspaces or free the disk",
+        ),
+    ] {
+        assert_eq!(refusal.to_string(), expected);
+    }
+    use LaunchRefusal as R;
+    for refusal in [
+        R::OutOfOrder,
+        R::UnknownProfile,
+        R::BadRequestFile,
+        R::OneAtATime,
+        R::ShuttingDown,
+        R::BadWorkspace,
+        R::TooManyWorkspaces,
+        R::Full { commands: 7 },
+    ] {
+        let said = refusal.to_string();
+        // Problem and remedy, and no name of ours.
+        assert!(said.contains("; ") && !said.contains(&format!("{refusal:?}")), "{said}");
+    }
+}
+
+#[test]
 fn every_message_round_trips() {
     let asked = AskedLimits { wall_ms: Some(5), pids: Some(7), ..AskedLimits::default() };
     let launch = ToMonitor::Launch {

@@ -117,6 +117,10 @@ pub fn pivot(template: &Template) -> Result<(), Fault> {
     chdir("/").about("/")
 }
 
+fn names(flags: FsFlags) -> String {
+    flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+}
+
 /// Reads the flags of every shared mount back.
 ///
 /// # Errors
@@ -130,7 +134,7 @@ pub fn verify(template: &Template, home: &Path) -> Result<(), Fault> {
             wanted |= FsFlags::ST_RDONLY;
         }
         if !flags.contains(wanted) {
-            return Err(Fault::mismatch(&path.to_string_lossy(), flags, wanted));
+            return Err(Fault::mismatch(&path.to_string_lossy(), names(flags), names(wanted)));
         }
     }
     Ok(())

@@ -52,7 +52,9 @@ fn what_is_no_frame_is_refused() {
     // Text that is not UTF-8 where text belongs: a Kill with the id `ff`.
     let mut bytes = frames(&[hello(1)]);
     bytes.extend([13, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0xff]);
-    assert_eq!(refused(&monitor, &bytes, false).code, RefusalCode::BadFrame);
+    let refusal = refused(&monitor, &bytes, false);
+    assert_eq!(refusal.code, RefusalCode::BadRequest);
+    assert_eq!(refusal.message, "id: is not UTF-8: byte 0 of `\u{fffd}` is 0xff");
     monitor.stop();
 }
 
