@@ -14,3 +14,4 @@ mod screen;
 pub mod server;
 mod stall;
 pub mod token;
+pub mod user;

@@ -1,5 +1,6 @@
 //! The secret that TCP clients must show. There is no default: without its own the gateway does not start.
 
+use crate::user::unreadable;
 use std::{
     fmt,
     fs::File,
@@ -22,7 +23,7 @@ pub struct Token(String);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Cannot be read.
-    #[error("token_file {}: cannot read: {source}; make one with `openssl rand -hex 32`", path.display())]
+    #[error("token_file {}: {}", path.display(), unreadable(source, "; make one with `openssl rand -hex 32`"))]
     Read {
         /// Path.
         path: PathBuf,
