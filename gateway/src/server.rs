@@ -8,6 +8,7 @@ use crate::{
     stall::{Impatient, Leisure},
 };
 use axum::{Router, body::Body};
+use cordon_protocol::counted;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
@@ -208,7 +209,7 @@ impl Connections {
         drop(listener);
         let rest = async { while running.join_next().await.is_some() {} };
         if timeout(self.settings.shutdown_grace, rest).await.is_err() {
-            tracing::warn!("cutting {} connections that did not end in time", running.len());
+            tracing::warn!("cutting {} that did not end in time", counted(running.len(), "connection"));
             running.shutdown().await;
         }
     }

@@ -4,6 +4,7 @@
 //! as u64, enum variants as u32 in the order of declaration, options as one byte. A length is checked
 //! against a limit before anything is allocated, and a payload must be consumed to its last byte.
 
+use crate::units::counted;
 use bincode::config::{Config, legacy};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read};
@@ -72,7 +73,7 @@ pub fn decode_payload<T: DeserializeOwned>(payload: &[u8]) -> Result<T, FrameErr
     if used == payload.len() {
         Ok(value)
     } else {
-        Err(FrameError::Malformed(format!("{} bytes left over", payload.len() - used)))
+        Err(FrameError::Malformed(format!("{} left over", counted(payload.len() - used, "byte"))))
     }
 }
 

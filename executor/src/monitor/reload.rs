@@ -20,6 +20,7 @@ use crate::{
         process::{CloneOptions, Cloned, Status, clone_process, exit_now, signal, try_wait},
     },
 };
+use cordon_protocol::counted;
 use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
@@ -164,8 +165,9 @@ impl Monitor {
         });
         match taken {
             Ok(profiles) => {
-                crate::log!("configuration read anew: {profiles} profiles");
-                supervisor::ready(&format!("Configuration read anew: {profiles} profiles"));
+                let profiles = counted(profiles, "profile");
+                crate::log!("configuration read anew: {profiles}");
+                supervisor::ready(&format!("Configuration read anew: {profiles}"));
             }
             Err(problem) => self.keep_policy(&problem),
         }
