@@ -2,12 +2,15 @@
 
 use super::processes_of;
 use crate::harness::{
-    PATIENCE, Up,
+    Executor, PATIENCE, Up,
+    build::programs,
+    client::line,
     daemon::{free_port, open_directory},
     eventually, host, marker,
     process::{self, Process},
     shared,
 };
+use cordon_protocol::client::blocking;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -141,4 +144,97 @@ fn it_hears_of_its_parts_whatever_signals_its_starter_ignored() {
     kill(Pid::from_raw(gateway.unwrap()), Signal::SIGKILL).unwrap();
     assert!(!process.wait(Duration::from_secs(30)).success());
     assert_eq!(processes_of(directory.path()), Vec::<String>::new());
+}
+
+/// What `cordon up` itself says last, with the lines that belong to it.
+fn last_words(log: &str) -> &str {
+    &log[log.rfind("\ncordon: ").unwrap() + 1..]
+}
+
+#[test]
+fn a_part_that_ends_is_told_with_how_it_ended_and_its_last_lines() {
+    let cases: [(Part, Signal, &str, &str); 3] = [
+        (Up::gateway, Signal::SIGTERM, "cordon: cordon-gateway ended as when it is told to", "Ctrl-C"),
+        (Up::gateway, Signal::SIGKILL, "cordon: cordon-gateway was killed (SIGKILL)", "dmesg"),
+        (Up::monitor, Signal::SIGTERM, "cordon: cordon-executor ended as when it is told to", "Ctrl-C"),
+    ];
+    for (part, signal, says, remedy) in cases {
+        let mut up = Up::start();
+        up.process().wait_for("Serving");
+        kill(Pid::from_raw(part(&up)), signal).unwrap();
+        assert_eq!(up.process().wait(Duration::from_secs(30)).code(), Some(1));
+        let log = up.process().log();
+        let lines: Vec<_> = last_words(&log).lines().collect();
+        assert!(lines[0].starts_with(says) && lines[0].ends_with("; its last lines:"), "{log}");
+        let next = lines.iter().position(|line| line.starts_with("  next: ")).unwrap();
+        // One at least, and not all that it has ever said.
+        assert!((2..=4).contains(&next), "{log}");
+        assert!(lines[1..next].iter().all(|line| line.starts_with("    ") && !line.contains(" | ")), "{log}");
+        assert!(lines[next].contains(remedy) && !lines[next].contains("doctor"), "{log}");
+    }
+}
+
+#[test]
+fn what_still_runs_at_the_end_is_counted() {
+    let mut executor = Executor::start("");
+    let marker = marker();
+    let _running = blocking::run(&executor.socket, "test", line(&format!("sleep {marker}; :"))).unwrap();
+    eventually("it runs", PATIENCE, || !process::sandboxed(&marker).is_empty());
+    executor.process().signal(Signal::SIGTERM);
+    executor.process().wait_for("running: 1 command");
+    executor.process().wait(Duration::from_secs(30));
+    assert!(!executor.process().log().contains("1 commands"), "{}", executor.process().log());
+}
+
+/// Started as from the background of a script.
+fn in_the_background(directory: &Path) -> Process {
+    let mut command = process::tied(Path::new("bash"));
+    command.args(["-c", "trap '' INT QUIT; exec \"$@\"", "bash"]).arg(&programs().cordon);
+    command.args(["up", "--dir"]).arg(directory).args(["--port", &free_port().to_string()]);
+    Process::start(command)
+}
+
+#[test]
+fn in_the_background_of_a_script_it_ends_by_sigterm_and_says_so() {
+    shared();
+    let directory = open_directory();
+    let mut up = in_the_background(directory.path());
+    up.wait_for("Serving until SIGTERM");
+    up.signal(Signal::SIGINT);
+    up.signal(Signal::SIGQUIT);
+    // Handled after those two, had they been anything to handle.
+    up.signal(Signal::SIGHUP);
+    up.wait_for("configuration read anew: 1 profile");
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait(Duration::from_secs(30)).success());
+    assert_eq!(processes_of(directory.path()), Vec::<String>::new());
+}
+
+#[test]
+fn sigquit_ends_it_like_every_signal_to_end() {
+    let mut up = Up::start();
+    up.process().wait_for("Serving until Ctrl-C");
+    up.process().signal(Signal::SIGQUIT);
+    assert!(up.process().wait(Duration::from_secs(30)).success());
+    assert!(!up.directory().join("executor.sock").exists() && !up.directory().join("gateway.sock").exists());
+}
+
+#[test]
+fn told_to_read_its_profiles_before_it_serves_it_does_so_then() {
+    shared();
+    let directory = open_directory();
+    let mut up = Process::start(Up::command(directory.path(), free_port()));
+    up.wait_for("cordon-executor: listening on");
+    let monitor = process::descendants(up.pid()).into_iter();
+    let is_monitor = |pid: &i32| process::exe(*pid).is_some_and(|exe| exe.ends_with("cordon-executor"));
+    let monitor = Pid::from_raw(monitor.clone().find(is_monitor).unwrap());
+    // So long the first command has no answer.
+    kill(monitor, Signal::SIGSTOP).unwrap();
+    assert!(!up.log().contains("Serving"), "{}", up.log());
+    fs::write(directory.path().join("profiles.toml"), "[profiles.added]\n").unwrap();
+    up.signal(Signal::SIGHUP);
+    kill(monitor, Signal::SIGCONT).unwrap();
+    up.wait_for("configuration read anew: 2 profiles");
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait(Duration::from_secs(30)).success());
 }

@@ -13,7 +13,11 @@ use crate::harness::{
     shared,
 };
 use nix::sys::signal::Signal;
-use std::{fs, net::TcpStream, time::Duration};
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    time::Duration,
+};
 
 /// Command lines of processes that name this directory.
 fn processes_of(directory: &std::path::Path) -> Vec<String> {
@@ -34,6 +38,8 @@ fn once_sends_a_command_the_whole_way_prints_its_report_and_ends() {
     for word in ["ended_by", "exit_code", "enforced"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    // Nothing is there any more that could be tried.
+    assert!(!text.contains("Try next") && !text.contains("curl") && !text.contains("Serving"), "{text}");
     assert_eq!(processes_of(directory.path()), Vec::<String>::new());
     assert_eq!(host::mounts_with(&directory.path().to_string_lossy()), Vec::<String>::new());
 }
@@ -130,6 +136,24 @@ fn what_the_host_lacks_is_told_once() {
     let cgroup = warnings.iter().filter(|line| line.contains("cgroup"));
     let expected = usize::from(host::cgroup_mode() != cordon_protocol::CgroupMode::V2);
     assert_eq!(cgroup.count(), expected, "{log}");
+}
+
+#[test]
+fn where_the_port_is_taken_nothing_is_made() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let parent = open_directory();
+    let (missing, empty) = (parent.path().join("missing"), parent.path().join("empty"));
+    fs::create_dir(&empty).unwrap();
+    for directory in [&missing, &empty] {
+        let ran = process::run(Up::command(directory, port), &[]);
+        assert!(ran.status == 1 && ran.stderr.contains(&format!("port {port}")), "{ran:?}");
+    }
+    assert!(!missing.exists() && fs::read_dir(&empty).unwrap().next().is_none());
+    // Where both are somebody's, the nearer reason is told.
+    let up = Up::start();
+    let ran = process::run(Up::command(up.directory(), up.port), &[]);
+    assert!(ran.stderr.contains("another `cordon up` is running in this directory"), "{ran:?}");
 }
 
 /// Two at once where the users are missing, in a copy of /etc and an empty /run that nobody else sees.
