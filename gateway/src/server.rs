@@ -4,8 +4,9 @@ use crate::{
     config::Config,
     http::Door,
     listeners::Listeners,
-    screen::{self, Screen},
-    stall::{Impatient, Leisure},
+    screen,
+    stall::{Leisure, Patience},
+    watched::Watched,
 };
 use axum::{Router, body::Body};
 use cordon_protocol::counted;
@@ -235,7 +236,8 @@ impl Connections {
             let other = other.and_then(S::from_descriptor);
             let state = screen::State::default();
             let leisure = Leisure::default();
-            let screen = Screen::new(Impatient::new(stream, header_timeout, leisure.clone()), state.clone());
+            let patient = Watched::new(stream, Patience::new(header_timeout, leisure.clone()));
+            let screen = Watched::new(patient, state.clone());
             let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
                 let answering = asked.answer();

@@ -1,9 +1,8 @@
 //! `/v1/workspaces`: the gateway's named workspaces, what is in one, and its end.
 
-use super::Gateway;
+use super::{Gateway, answer::Json};
 use crate::error::{ApiError, ErrorBody};
 use axum::{
-    Json,
     extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
     http::{StatusCode, request::Parts},
 };
@@ -87,8 +86,8 @@ pub async fn show(
         RunRequest { profile: query.profile, workspace: Some(name), ..RunRequest::new(Action::Measure) };
     let mut run = gateway.executor.run(request, None, ()).await?;
     let first = run.next_event().await?;
-    let (report, _) = run.finish(first).await?;
-    measured(workspace, &report).map(Json)
+    let finished = run.finish(first, &mut gateway.reports.room()).await?;
+    measured(workspace, &finished.report).map(Json)
 }
 
 /// Delete a workspace.
