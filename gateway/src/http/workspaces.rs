@@ -126,11 +126,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let name = Path::<String>::from_request_parts(parts, state).await.map(|Path(name)| name);
         name.ok().filter(|name| limits::is_workspace_name(name)).map(Self).ok_or_else(|| {
-            ApiError::bad_request("workspace: the last part of the path is not a name").hint(format!(
-                "use lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a digit, at most {} \
-                 characters",
-                limits::WORKSPACE_NAME_MAX
-            ))
+            ApiError::bad_request("workspace: the last part of the path is not a name")
+                .hint(limits::workspace_name_rule())
         })
     }
 }
