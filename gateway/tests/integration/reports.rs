@@ -68,8 +68,8 @@ async fn a_report_waits_for_the_room_of_clients_that_are_let_go() {
 }
 
 #[tokio::test]
-async fn the_client_of_a_stream_may_pause_longer_and_not_for_ever() {
-    let gateway = gateway("header_timeout = \"200ms\"\nconnections_max = 1");
+async fn the_client_of_a_stream_that_takes_nothing_is_let_go_at_last() {
+    let gateway = gateway("header_timeout = \"200ms\"");
     let (seen, mut events) = mpsc::unbounded_channel();
     executor::start(&gateway.executor(), move |mut c| {
         let seen = seen.clone();
@@ -84,8 +84,6 @@ async fn the_client_of_a_stream_may_pause_longer_and_not_for_ever() {
     client.write_all(&post(r#"{"command":"x"}"#, "Accept: text/event-stream\r\n")).await.unwrap();
     let mut begin = [0; 15];
     timeout(SOON, client.read_exact(&mut begin)).await.unwrap().unwrap();
-    let paused = std::time::Instant::now();
     // Its command ends with it.
     timeout(SOON, events.recv()).await.expect("it is let go").unwrap();
-    assert!(paused.elapsed() >= Duration::from_secs(1), "{:?}", paused.elapsed());
 }
