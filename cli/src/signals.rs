@@ -26,11 +26,12 @@ impl Signals {
     }
 
     /// Leaves out what is to be ignored. A blocked signal is queued even where its disposition says to
-    /// ignore it (nohup, background jobs of a shell). Reads a file, so it is apart from [`Self::take`].
-    pub(crate) fn leave_out_ignored(&self) -> io::Result<()> {
+    /// ignore it (nohup, background jobs of a shell). What is left. Reads a file, so it is apart from [`Self::take`].
+    pub(crate) fn leave_out_ignored(&self) -> io::Result<SigSet> {
         let ignored = ignored();
         let kept: SigSet = self.set.iter().filter(|s| ignored >> (*s as i32 - 1) & 1 == 0).collect();
-        Ok(self.fd.set_mask(&kept)?)
+        self.fd.set_mask(&kept)?;
+        Ok(kept)
     }
 
     /// The next signal; none when the descriptor cannot be read.

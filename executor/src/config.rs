@@ -192,20 +192,19 @@ impl Config {
     /// # Errors
     /// As [`ConfigError`] says; nothing is guessed.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let mut source = Source::open(path)?;
+        let source = Source::open(path)?;
         source.check_trust()?;
         Self::from_text(path, &source.text()?)
     }
 
-    /// Whether [`Config::load`] would take the file. What is in it comes first, so that a draft can be checked
-    /// before it is root's.
+    /// As [`Config::load`]. What is in the file comes first, so that a draft can be checked before it is root's.
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub fn check(path: &Path) -> Result<(), ConfigError> {
-        let mut source = Source::open(path)?;
-        Self::from_text(path, &source.text()?)?;
-        source.check_trust()
+    pub fn check(path: &Path) -> Result<Self, ConfigError> {
+        let source = Source::open(path)?;
+        let config = Self::from_text(path, &source.text()?)?;
+        source.check_trust().map(|()| config)
     }
 
     fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {

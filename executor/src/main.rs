@@ -111,9 +111,13 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     match task {
         Task::Serve => serve(&named.unwrap_or_else(|| CONFIGURATION.into())),
-        Task::Check(file) => Config::check(&file)
-            .map_err(Into::into)
-            .and_then(|()| answer(&format!("{}: good", file.display()))),
+        Task::Check(file) => {
+            let config = Config::check(&file)?;
+            if config.state_dir.exists() {
+                check_state(&config.state_dir)?;
+            }
+            answer(&format!("{}: good", file.display()))
+        }
         Task::DefaultConfig => answer(document()?.trim_end()),
         Task::Probe => probe(named),
         Task::Steps => {
@@ -274,15 +278,18 @@ fn follow_parent() -> Result<(), Box<dyn Error>> {
 fn lock_state(path: &Path) -> Result<Flock<File>, Box<dyn Error>> {
     let failed = |e: std::io::Error| format!("state_dir {}: {e}", path.display());
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed)?;
-    let meta = fs::symlink_metadata(path).map_err(failed)?;
-    if !meta.is_dir() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-        return Err(format!(
-            "state_dir {}: not a directory of root's alone; chown root, chmod go-w",
-            path.display()
-        )
-        .into());
-    }
+    check_state(path)?;
     let file = File::create(path.join("lock")).map_err(failed)?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|_| format!("state_dir {}: another executor uses it", path.display()).into())
+}
+
+/// Refuses a state directory that is not root's alone.
+fn check_state(path: &Path) -> Result<(), Box<dyn Error>> {
+    let meta = fs::symlink_metadata(path).map_err(|e| format!("state_dir {}: {e}", path.display()))?;
+    if meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(format!("state_dir {}: not a directory of root's alone; chown root, chmod go-w", path.display())
+        .into())
 }

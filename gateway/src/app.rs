@@ -3,7 +3,7 @@
 use crate::{
     config::Config,
     executor::Executor,
-    http::{self, Gateway, auth::Guard, body::BodyRules, health::Probe, origin::AllowList},
+    http::{self, Gateway, answer::Reports, auth::Guard, body::BodyRules, health::Probe, origin::AllowList},
     listeners::Listeners,
     server::{self, Settings},
     token::Token,
@@ -27,12 +27,13 @@ pub fn log_to_stderr() {
 }
 
 /// Every route behind its checks.
-pub fn router(config: &Config, token: Token) -> Router {
+pub fn router(config: &Config, token: Token, reports: Reports) -> Router {
     let executor = Executor::new(&config.executor);
     let gateway = Gateway {
         probe: Arc::new(Probe::new(executor.clone())),
         executor,
         body: BodyRules::new(config.body_max, config.read_timeout),
+        reports,
     };
     let allowed = AllowList::new(config.allowed_hosts.clone(), config.allowed_origins.clone());
     http::router(gateway, Guard::new(token, &config.token_file), allowed)
@@ -54,7 +55,8 @@ pub async fn run(config: &Config, token: Token, listeners: Listeners) -> io::Res
         tell_systemd(NotifyState::Stopping);
         tracing::info!("stopping");
     };
-    let server = server::Server::new(router(config, token), listeners, Settings::from(config))?;
+    let server =
+        server::Server::new(router(config, token, Reports::default()), listeners, Settings::from(config))?;
     tracing::info!(
         "cordon-gateway {} listening on {addresses}, executor at {}",
         env!("CARGO_PKG_VERSION"),

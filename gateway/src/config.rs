@@ -4,12 +4,20 @@ mod document;
 
 pub use document::document;
 
-use cordon_protocol::{Bytes, Millis, configuration::line_of, limits};
+use crate::user::unreadable;
+use cordon_protocol::{
+    Bytes, Millis,
+    configuration::{FILE_MAX, line_of, read_text},
+    limits,
+};
+use nix::fcntl::OFlag;
 use serde::Deserialize;
 use std::{
     ffi::OsString,
-    fs, io,
+    fs::OpenOptions,
+    io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -47,7 +55,7 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Cannot be read.
-    #[error("configuration {}: cannot read: {source}", path.display())]
+    #[error("configuration {}: {}", path.display(), unreadable(source, ""))]
     Read {
         /// Path.
         path: PathBuf,
@@ -136,9 +144,10 @@ impl Config {
     /// # Errors
     /// As [`ConfigError`] says; nothing is guessed.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::from_text(path, &text)
+        // A pipe is not waited for.
+        let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+        let text = opened.and_then(|file| read_text(&file, FILE_MAX));
+        Self::from_text(path, &text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?)
     }
 
     fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {

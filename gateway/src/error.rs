@@ -1,7 +1,7 @@
 //! What a client is told when something is wrong, apart from what the log is told.
 
+use crate::http::answer::Json;
 use axum::{
-    Json,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };

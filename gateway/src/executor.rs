@@ -1,6 +1,7 @@
 //! The executor as the gateway sees it: one connection a command, made anew each time, so that an executor
 //! that was away is found again without further ado.
 
+use crate::{error::ApiError, http::answer::ReportRoom};
 use axum::body::Bytes;
 use cordon_protocol::{
     CollectedFile, Event, ExitReport, RunRequest, WorkspaceInfo,
@@ -26,6 +27,17 @@ pub struct Executor {
 pub struct Run {
     connection: Connection,
     _stdin: StdinFeed,
+}
+
+/// What a command has left.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub report: ExitReport,
+    /// What was collected.
+    pub files: Vec<CollectedFile>,
+    /// Bytes of both, about.
+    pub held: usize,
 }
 
 /// The sending half, kept until the end: closing it would end the command.
@@ -103,21 +115,25 @@ impl Executor {
 
 impl Run {
     /// The report of a command whose output is not streamed, with the files that it was to collect, beginning with
-    /// an event that has been read.
+    /// an event that has been read. Nothing of it is read before it has room.
     ///
     /// # Errors
-    /// As [`ClientError`] says.
-    pub async fn finish(mut self, first: Event) -> Result<(ExitReport, Vec<CollectedFile>), ClientError> {
-        let mut collected = Vec::new();
+    /// As [`ClientError`] says; 503 `report_lost` when there is no room in time.
+    pub async fn finish(mut self, first: Event, room: &mut ReportRoom) -> Result<Finished, ApiError> {
+        let (mut files, mut held) = (Vec::new(), 0);
         let mut event = first;
         loop {
             match event {
-                Event::Exited(report) => return Ok((*report, collected)),
-                Event::File(file) => collected.push(file),
+                Event::Exited(report) => return Ok(Finished { report: *report, files, held }),
+                Event::File(file) => files.push(file),
                 Event::Queued { .. } | Event::Started { .. } => {}
-                _ => return Err(ClientError::Unexpected),
+                _ => return Err(ClientError::Unexpected.into()),
             }
+            let length = self.connection.next_length().await?;
+            // As it comes, and what is made of it.
+            room.grown(held + 2 * length).await?;
             event = self.next_event().await?;
+            held += length;
         }
     }
 

@@ -8,11 +8,12 @@ use cordon_gateway::{
     listeners::Listeners,
     lockdown,
     token::Token,
+    user,
 };
 use std::{
     error::Error,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -32,7 +33,7 @@ struct Arguments {
     /// Configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = "/etc/cordon/gateway.toml")]
     config: PathBuf,
-    /// Say whether a configuration would be taken, and end
+    /// Say whether a configuration and its token would be taken, and end; for root, whether user cordon could read them
     #[arg(long, value_name = "FILE", exclusive = true)]
     check: Option<PathBuf>,
     /// Print a configuration with every key, its default and its meaning, and end
@@ -67,20 +68,35 @@ fn answer(arguments: &Arguments) -> Option<Result<(), Box<dyn Error>>> {
         config::document()
     } else {
         let file = arguments.check.as_ref()?;
-        match Config::load(file) {
-            Ok(_) => format!("{}: good\n", file.display()),
-            Err(error) => return Some(Err(error.into())),
+        match check(file) {
+            Ok(()) => format!("{}: good\n", file.display()),
+            Err(error) => return Some(Err(error)),
         }
     };
     Some(io::stdout().write_all(text.as_bytes()).map_err(Into::into))
+}
+
+/// What is in the file comes first, so that a draft can be checked before the gateway's user may read it; then
+/// everything that the start reads, as that user.
+fn check(file: &Path) -> Result<(), Box<dyn Error>> {
+    Config::load(file)?;
+    user::become_gateway()?;
+    read(file).map(drop)
+}
+
+/// All that is read before rights are given up.
+fn read(file: &Path) -> Result<(Config, Token), Box<dyn Error>> {
+    let config = Config::load(file)?;
+    let token = Token::load(&config.token_file)?;
+    Ok((config, token))
 }
 
 /// In this order: files are read and sockets bound while that is still possible; rights are given up while
 /// there is one thread, so that every later one inherits the lock-down; only then comes the runtime.
 fn start(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     lockdown::refuse_root()?;
-    let config = Config::load(&arguments.config)?.with_port_variable(std::env::var_os("PORT"))?;
-    let token = Token::load(&config.token_file)?;
+    let (config, token) = read(&arguments.config)?;
+    let config = config.with_port_variable(std::env::var_os("PORT"))?;
     let listeners = Listeners::from_systemd_or_bind(&config)?;
     let enforced = lockdown::apply()?;
     tracing::info!("locked down: {enforced}");

@@ -4,7 +4,7 @@
 //! hyper has no hook for this, so its answer is told by two facts together: no request is being answered, nor
 //! an answer still to be flushed, and what comes is a response with a 4xx status.
 
-use crate::error::ApiError;
+use crate::{error::ApiError, watched::Watch};
 use axum::{
     body::{Body, Bytes, HttpBody},
     http::StatusCode,
@@ -12,15 +12,14 @@ use axum::{
 };
 use hyper::body::{Frame, SizeHint};
 use std::{
-    io::{self, IoSlice},
+    io,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU16, Ordering},
     },
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a connection's two sides, the service and the stream, tell each other.
 #[derive(Debug, Clone, Default)]
@@ -92,29 +91,17 @@ impl HttpBody for Sent {
     }
 }
 
-/// A connection that does not let hyper's own answers through.
-#[derive(Debug)]
-pub(crate) struct Screen<S> {
-    stream: S,
-    state: State,
-}
-
-impl<S> Screen<S> {
-    /// A connection on which nothing has been written.
-    pub(crate) fn new(stream: S, state: State) -> Self {
-        Self { stream, state }
-    }
-
+impl State {
     fn holds_back(&self, data: &[u8]) -> bool {
-        if self.state.held().is_some() {
+        if self.held().is_some() {
             return true;
         }
-        if self.state.busy.load(Ordering::Acquire) {
+        if self.busy.load(Ordering::Acquire) {
             return false;
         }
         let refusal = refused_status(data);
         if let Some(status) = refusal {
-            self.state.held.store(status.as_u16(), Ordering::Release);
+            self.held.store(status.as_u16(), Ordering::Release);
         }
         refusal.is_some()
     }
@@ -126,53 +113,25 @@ fn refused_status(data: &[u8]) -> Option<StatusCode> {
     StatusCode::from_bytes(code).ok().filter(StatusCode::is_client_error)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Screen<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Watch for State {
+    fn write(
+        &mut self,
         cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Screen<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if self.holds_back(data) {
-            return Poll::Ready(Ok(data.len()));
-        }
-        Pin::new(&mut self.stream).poll_write(cx, data)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        data: &[u8],
+        length: usize,
+        write: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let first = slices.iter().find(|slice| !slice.is_empty());
-        if first.is_some_and(|data| self.holds_back(data)) {
-            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
-        }
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        if self.holds_back(data) { Poll::Ready(Ok(length)) } else { write(cx) }
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    /// hyper comes here when its buffer is empty, in which an answer that is complete may have lain.
+    fn flushed(&mut self) {
+        self.busy.store(self.answering.load(Ordering::Acquire), Ordering::Release);
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        // hyper comes here when its buffer is empty, in which an answer that is complete may have lain.
-        self.state.busy.store(self.state.answering.load(Ordering::Acquire), Ordering::Release);
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Our own answer is still to come.
-        if self.state.held().is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    /// Our own answer is still to come.
+    fn keeps_open(&self) -> bool {
+        self.held().is_some()
     }
 }
 
@@ -188,7 +147,7 @@ pub(crate) fn response(status: StatusCode, error: &hyper::Error, head_max: usize
         _ => ApiError::new(status, "bad_request", format!("this is not an HTTP/1.1 request: {error}")),
     };
     // Serialising three texts cannot fail; if it did, the status would still be right.
-    let body = serde_json::to_string(&refusal.into_body()).unwrap_or_default();
+    let body = serde_json::to_string(&refusal.into_body()).unwrap_or_default() + "\n";
     let reason = status.canonical_reason().unwrap_or_default();
     format!(
         "HTTP/1.1 {} {reason}\r\nconnection: close\r\ncontent-type: application/json\r\n\

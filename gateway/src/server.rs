@@ -4,10 +4,12 @@ use crate::{
     config::Config,
     http::Door,
     listeners::Listeners,
-    screen::{self, Screen},
-    stall::{Impatient, Leisure},
+    screen,
+    stall::{Leisure, Patience},
+    watched::Watched,
 };
 use axum::{Router, body::Body};
+use cordon_protocol::counted;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
@@ -208,7 +210,7 @@ impl Connections {
         drop(listener);
         let rest = async { while running.join_next().await.is_some() {} };
         if timeout(self.settings.shutdown_grace, rest).await.is_err() {
-            tracing::warn!("cutting {} connections that did not end in time", running.len());
+            tracing::warn!("cutting {} that did not end in time", counted(running.len(), "connection"));
             running.shutdown().await;
         }
     }
@@ -234,7 +236,8 @@ impl Connections {
             let other = other.and_then(S::from_descriptor);
             let state = screen::State::default();
             let leisure = Leisure::default();
-            let screen = Screen::new(Impatient::new(stream, header_timeout, leisure.clone()), state.clone());
+            let patient = Watched::new(stream, Patience::new(header_timeout, leisure.clone()));
+            let screen = Watched::new(patient, state.clone());
             let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
                 let answering = asked.answer();

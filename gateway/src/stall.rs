@@ -1,15 +1,16 @@
 //! A client that takes nothing of its answer is let go: without a token, which it need not even show, its
-//! connection would take one of the places for as long as it likes.
+//! connection would take one of the places for as long as it likes, and with one its report the memory for reports.
 //!
-//! Not while its answer is a stream of events: there the command itself waits for whoever reads, and has its own
-//! limit of time.
+//! Later while its answer is a stream of events: there the command itself waits for whoever reads, as behind a pager
+//! that has stopped, and has its own limit of time; but what waits for ever outlives the command.
 
+use crate::watched::Watch;
 use axum::{
     body::HttpBody,
     http::{HeaderMap, Response, header},
 };
 use std::{
-    io::{self, IoSlice},
+    io,
     pin::Pin,
     sync::{
         Arc,
@@ -18,10 +19,10 @@ use std::{
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
-};
+use tokio::time::{Sleep, sleep};
+
+/// So many times as long the client of a stream may take nothing.
+pub(crate) const LEISURE: u32 = 10;
 
 /// Whether the answer of a connection is one whose client may take its time.
 #[derive(Debug, Clone, Default)]
@@ -39,67 +40,37 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     value.is_some_and(|value| value.starts_with(b"text/event-stream"))
 }
 
-/// A connection that fails when nothing of what is written goes away for so long.
+/// Fails a connection when nothing of what is written goes away for so long.
 #[derive(Debug)]
-pub(crate) struct Impatient<S> {
-    stream: S,
-    patience: Duration,
+pub(crate) struct Patience {
+    most: Duration,
     leisure: Leisure,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Impatient<S> {
-    /// A connection on which nothing has been written.
-    pub(crate) fn new(stream: S, patience: Duration, leisure: Leisure) -> Self {
-        Self { stream, patience, leisure, stalled: None }
+impl Patience {
+    /// With a connection on which nothing has been written.
+    pub(crate) fn new(most: Duration, leisure: Leisure) -> Self {
+        Self { most, leisure, stalled: None }
     }
+}
 
-    /// What came of a write, or the end of the patience.
-    fn judge(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if written.is_ready() || self.leisure.0.load(Ordering::Acquire) {
+impl Watch for Patience {
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        _data: &[u8],
+        _length: usize,
+        write: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let written = write(cx);
+        if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        let patience = self.patience;
-        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(patience))).as_mut().poll(cx));
+        let times = if self.leisure.0.load(Ordering::Acquire) { LEISURE } else { 1 };
+        let most = self.most.saturating_mul(times);
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(most))).as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, data);
-        self.judge(cx, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.judge(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

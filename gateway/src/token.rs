@@ -1,5 +1,7 @@
 //! The secret that TCP clients must show. There is no default: without its own the gateway does not start.
 
+use crate::user::unreadable;
+use cordon_protocol::counted;
 use std::{
     fmt,
     fs::File,
@@ -22,7 +24,7 @@ pub struct Token(String);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Cannot be read.
-    #[error("token_file {}: cannot read: {source}; make one with `openssl rand -hex 32`", path.display())]
+    #[error("token_file {}: {}", path.display(), unreadable(source, "; make one with `openssl rand -hex 32`"))]
     Read {
         /// Path.
         path: PathBuf,
@@ -69,7 +71,11 @@ impl Token {
     /// What is wrong with it, without the token.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.len() < TOKEN_MIN {
-            return Err(format!("{} characters are too few, the least is {TOKEN_MIN}", text.len()));
+            let are = if text.len() == 1 { "is" } else { "are" };
+            return Err(format!(
+                "{} {are} too few, the least is {TOKEN_MIN}",
+                counted(text.len(), "character")
+            ));
         }
         if u64::try_from(text.len()).is_ok_and(|length| length > TOKEN_MAX) {
             return Err(format!("over {TOKEN_MAX} characters are too many"));

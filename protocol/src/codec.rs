@@ -4,6 +4,7 @@
 //! as u64, enum variants as u32 in the order of declaration, options as one byte. A length is checked
 //! against a limit before anything is allocated, and a payload must be consumed to its last byte.
 
+use crate::units::counted;
 use bincode::{
     config::{Config, legacy},
     error::{DecodeError, EncodeError},
@@ -73,7 +74,7 @@ pub fn decode_payload<T: DeserializeOwned>(payload: &[u8]) -> Result<T, FrameErr
     if used == payload.len() {
         Ok(value)
     } else {
-        Err(FrameError::Malformed(format!("{} bytes left over", payload.len() - used)))
+        Err(FrameError::Malformed(format!("{} left over", counted(payload.len() - used, "byte"))))
     }
 }
 
@@ -153,6 +154,20 @@ pub async fn read_frame_async<T: DeserializeOwned>(
     reader: &mut (impl tokio::io::AsyncRead + Unpin),
     limit: usize,
 ) -> Result<Option<T>, FrameError> {
+    let Some(length) = read_length_async(reader, limit).await? else { return Ok(None) };
+    read_payload_async(reader, length).await.map(Some)
+}
+
+/// Reads the length of a frame's payload, which is to be read next; none when the stream ended between frames. Not
+/// cancel safe.
+///
+/// # Errors
+/// As [`FrameError`] says.
+#[cfg(feature = "tokio")]
+pub async fn read_length_async(
+    reader: &mut (impl tokio::io::AsyncRead + Unpin),
+    limit: usize,
+) -> Result<Option<usize>, FrameError> {
     use tokio::io::AsyncReadExt;
     let mut header = [0; HEADER_LEN];
     let first = reader.read(&mut header).await?;
@@ -160,9 +175,22 @@ pub async fn read_frame_async<T: DeserializeOwned>(
         return Ok(None);
     }
     reader.read_exact(&mut header[first..]).await.map_err(truncated)?;
-    let mut payload = vec![0; payload_length(header, limit)?];
+    payload_length(header, limit).map(Some)
+}
+
+/// Reads a payload of that length. Not cancel safe.
+///
+/// # Errors
+/// As [`FrameError`] says.
+#[cfg(feature = "tokio")]
+pub async fn read_payload_async<T: DeserializeOwned>(
+    reader: &mut (impl tokio::io::AsyncRead + Unpin),
+    length: usize,
+) -> Result<T, FrameError> {
+    use tokio::io::AsyncReadExt;
+    let mut payload = vec![0; length];
     reader.read_exact(&mut payload).await.map_err(truncated)?;
-    decode_payload(&payload).map(Some)
+    decode_payload(&payload)
 }
 
 #[cfg(test)]

@@ -1,7 +1,34 @@
-//! What the daemons' configuration files have in common: the commented file of all keys, and where a key stands.
+//! What the daemons' configuration files have in common: how much is read of one, the commented file of all keys,
+//! and where a key stands.
 
-use std::fmt::Display;
+use crate::units::Bytes;
+use std::{
+    fmt::Display,
+    fs::File,
+    io::{self, Read},
+};
 use toml::de::{DeTable, DeValue};
+
+/// Largest configuration file, bytes: a hundred times what a host with many profiles has.
+pub const FILE_MAX: u64 = 1 << 20;
+/// Largest `profiles.toml`, bytes: it becomes a part of such a file.
+pub const PROFILES_MAX: u64 = FILE_MAX / 2;
+
+/// The text of an open configuration file of at most `most` bytes. No more is read, whatever the file says of itself.
+///
+/// # Errors
+/// What read(2) says; a file that is no regular one, is larger, or is not text.
+pub fn read_text(file: &File, most: u64) -> io::Result<String> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > most) {
+        return Err(io::Error::other(format!("it is larger than {}, the most for this file", Bytes(most))));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text in UTF-8"))
+}
 
 /// Width of the comments, characters.
 const WIDTH: usize = 100;
@@ -96,6 +123,27 @@ pub fn line_of(file: &str, key: &[&str]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs, io::Write};
+
+    #[test]
+    fn of_a_file_that_is_too_large_no_more_than_that_is_read() {
+        let path = std::env::temp_dir().join(format!("cordon-configuration.{}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(b"a = 1\n").unwrap();
+        let read = |most| {
+            use std::io::Seek;
+            (&file).rewind().unwrap();
+            read_text(&file, most).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(6).as_deref(), Ok("a = 1\n"));
+        assert_eq!(read(5).unwrap_err(), "it is larger than 5, the most for this file");
+        // As large as no memory is.
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(read(FILE_MAX).unwrap_err(), "it is larger than 1M, the most for this file");
+        let directory = File::open("/").unwrap();
+        assert!(read_text(&directory, 5).unwrap_err().to_string().contains("not a regular file"));
+    }
 
     fn document() -> String {
         let mut document = Document::new(&["First.", "Second."]);

@@ -31,4 +31,4 @@ pub use response::{
     CollectedFile, Event, Health, JobInfo, LayerReport, LimitInfo, ProfileInfo, Refusal, RefusalCode,
     WorkspaceDetail, WorkspaceInfo,
 };
-pub use units::{Bytes, Millis};
+pub use units::{Bytes, Millis, counted};

@@ -88,6 +88,14 @@ pub fn is_workspace_name(name: &str) -> bool {
     name.len() <= WORKSPACE_NAME_MAX && name.bytes().next().is_some_and(plain) && name.bytes().all(rest)
 }
 
+/// What is to be done about a name that is none.
+pub fn workspace_name_rule() -> String {
+    format!(
+        "use lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a digit, at most \
+         {WORKSPACE_NAME_MAX} characters"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

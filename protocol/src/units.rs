@@ -79,6 +79,13 @@ macro_rules! deserialize_text {
 deserialize_text!(Bytes);
 deserialize_text!(Millis);
 
+/// A number of things in words, as `1 line` or `2 lines`.
+pub fn counted(number: impl TryInto<u64>, thing: &str) -> String {
+    // What does not fit is many.
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +109,13 @@ mod tests {
         for text in ["", "60", "s", "1d", "-1s", "18446744073709551615h"] {
             assert!(text.parse::<Millis>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn one_is_singular_and_none_are_plural() {
+        assert_eq!(
+            [counted(0_u8, "line"), counted(1_usize, "line"), counted(2_u64, "line")],
+            ["0 lines", "1 line", "2 lines"]
+        );
     }
 }

@@ -3,9 +3,9 @@
 use crate::harness::{
     Executor, PATIENCE,
     build::programs,
-    client::line,
+    client::{line, public_copy},
     daemon::{ensure_users, open_directory, write_configuration},
-    eventually, host, process,
+    eventually, host, lab, process,
 };
 use cordon_protocol::{Action, FileIn, RunRequest};
 use nix::sys::signal::Signal;
@@ -53,6 +53,25 @@ fn launch_and_end_are_recorded_under_the_kernel_s_uid() {
     assert_eq!((ended["job"].as_str(), ended["exit_code"].as_i64()), (Some(report.id.as_str()), Some(3)));
     let verified = verify(&executor);
     assert_eq!(verified.status, 0, "{verified:?}");
+}
+
+#[test]
+fn whoever_is_not_root_is_told_that_only_root_can_verify() {
+    let executor = Executor::start("");
+    let cordon = public_copy(&programs().cordon, executor.directory());
+    let group = [host::gid_of("cordon")];
+    for (action, status) in [("show", 0), ("verify", 1)] {
+        let mut command = host::as_user(lab::STRANGER, lab::STRANGER, &group, &cordon.to_string_lossy());
+        command.args(["audit", action, "--file"]).arg(trail(&executor));
+        if action == "verify" {
+            command.arg("--head").arg(executor.directory().join("state/audit.head"));
+        }
+        let ran = process::run(command, &[]);
+        assert_eq!(ran.status, status, "{ran:?}");
+        for word in ["only root may read it", "sudo cordon audit verify"] {
+            assert_eq!(ran.stderr.contains(word), action == "verify", "{ran:?}");
+        }
+    }
 }
 
 #[test]
@@ -122,7 +141,7 @@ fn the_text_of_each_command_stands_beside_the_trail() {
     let meta = fs::metadata(texts(&executor)).unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o640, 0, host::gid_of("cordon")));
     let verified = verify(&executor);
-    assert!(verified.status == 0 && verified.text().contains("1 texts are of what ran"), "{verified:?}");
+    assert!(verified.status == 0 && verified.text().contains("1 text is of what ran"), "{verified:?}");
     let shown = show(&executor, &[]);
     let says = "cat in/a env 'NAME=va lue' cwd /home/execuser file in/a (3, 600) collect 'in/*'";
     assert!(shown.contains(&format!("launch  {job} uid 0")) && shown.contains(says), "{shown}");
@@ -165,7 +184,7 @@ fn a_text_that_is_too_long_is_cut_and_said_to_be() {
     assert!(text.len() < 80_000 && text.contains("\"cut\":true"), "{}", text.len());
     let verified = verify(&executor);
     assert!(
-        verified.status == 0 && verified.text().contains("0 texts are of what ran, and 1 were cut"),
+        verified.status == 0 && verified.text().contains("0 texts are of what ran, and 1 was cut"),
         "{verified:?}"
     );
 }

@@ -11,6 +11,7 @@ mod attacks;
 mod audit;
 mod bad_input;
 mod bare;
+mod checked;
 mod cli;
 mod compat;
 mod config;

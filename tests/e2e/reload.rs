@@ -69,7 +69,7 @@ fn a_new_limit_holds_for_the_next_command_and_a_running_one_is_not_disturbed() {
     let status = reloading.reload(
         "[profiles.default]\nlimits.memory = { default = \"64M\", ceiling = \"64M\" }\nhide = [\"/etc/cordon\", \"/etc/hostname\"]",
     );
-    assert_eq!(status, "STATUS=Configuration read anew: 1 profiles\n");
+    assert_eq!(status, "STATUS=Configuration read anew: 1 profile\n");
     let refusal = reloading.executor.refusal(asks_for(65 << 20));
     assert!(refusal.starts_with("limit_refused: ") && refusal.contains("64M"), "{refusal}");
     assert_eq!(reloading.executor.events(asks_for(64 << 20)).report.stdout.as_deref(), Some("ran\n"));
@@ -85,7 +85,7 @@ fn a_new_limit_holds_for_the_next_command_and_a_running_one_is_not_disturbed() {
     let report = collect(running).unwrap().report;
     let hostname = fs::read_to_string("/etc/hostname").unwrap();
     assert_eq!(report.stdout, Some(format!("still here\n{hostname}")), "{report:?}");
-    assert_eq!(reloading.reload(""), "STATUS=Configuration read anew: 1 profiles\n");
+    assert_eq!(reloading.reload(""), "STATUS=Configuration read anew: 1 profile\n");
     assert_eq!(reloading.executor.inside("cat /etc/hostname"), hostname);
 }
 

@@ -22,7 +22,7 @@ pub fn document() -> Result<String, ConfigError> {
     let raw: RawConfig = parse(Path::new(""), "")?;
     let mut document = Document::new(&[
         "Configuration of cordon-executor: /etc/cordon/executor.toml, or where --config says.",
-        "Every key is here, commented out, with its default: uncomment what you change. The file and each directory \
+        "Every key is here, commented out, with its default: uncomment what you change. The file has at most 1M; it and each directory \
          above it must be root's and not writable by others. It is read at start, and profiles, max_commands, \
          free_space_min and cwd again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
          config check FILE` tells whether the file would be taken. Sizes are text in bytes, or in K, M or G (of \

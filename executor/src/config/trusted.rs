@@ -1,10 +1,10 @@
 //! A configuration file, and whether nobody but root can have written it.
 
 use super::ConfigError;
+use cordon_protocol::configuration::{FILE_MAX, read_text};
 use nix::fcntl::OFlag;
 use std::{
     fs::{self, File, Metadata, OpenOptions},
-    io::{self, Read},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -26,9 +26,6 @@ impl Source {
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(&real).map_err(read)?;
         let meta = file.metadata().map_err(read)?;
-        if !meta.is_file() {
-            return Err(read(io::Error::other("it is not a regular file")));
-        }
         Ok(Self { named: path.to_owned(), real, file, meta })
     }
 
@@ -56,10 +53,8 @@ impl Source {
     }
 
     /// Its text.
-    pub(super) fn text(&mut self) -> Result<String, ConfigError> {
-        let mut text = String::new();
-        let read = self.file.read_to_string(&mut text);
-        read.map_err(|source| ConfigError::Read { path: self.named.clone(), source })?;
-        Ok(text)
+    pub(super) fn text(&self) -> Result<String, ConfigError> {
+        read_text(&self.file, FILE_MAX)
+            .map_err(|source| ConfigError::Read { path: self.named.clone(), source })
     }
 }

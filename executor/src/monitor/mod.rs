@@ -41,7 +41,7 @@ use crate::{
 use accept::Door;
 pub use audit::Audit;
 use cgroup::Cgroups;
-use cordon_protocol::{EndedBy, audit::Entry, limits};
+use cordon_protocol::{EndedBy, audit::Entry, counted, limits};
 use job::{Job, Progress, Stage};
 use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
@@ -332,7 +332,10 @@ impl Monitor {
                 continue;
             }
             if self.stopping.is_none() {
-                crate::log!("ending: no more commands are taken, {} are running", self.jobs.len());
+                crate::log!(
+                    "ending, nothing more is taken; running: {}",
+                    counted(self.jobs.len(), "command")
+                );
                 self.stopping = Some(Instant::now() + limits::SHUTDOWN_GRACE);
                 self.door = None;
                 self.outbox.push(&ToServer::Drain, Vec::new());

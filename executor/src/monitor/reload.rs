@@ -21,6 +21,7 @@ use crate::{
         process::{Status, exit_now, signal, try_wait},
     },
 };
+use cordon_protocol::counted;
 use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
@@ -165,8 +166,9 @@ impl Monitor {
         });
         match taken {
             Ok(profiles) => {
-                crate::log!("configuration read anew: {profiles} profiles");
-                supervisor::ready(&format!("Configuration read anew: {profiles} profiles"));
+                let profiles = counted(profiles, "profile");
+                crate::log!("configuration read anew: {profiles}");
+                supervisor::ready(&format!("Configuration read anew: {profiles}"));
             }
             Err(problem) => self.keep_policy(&problem),
         }

@@ -25,7 +25,7 @@ use super::{
     policy::{check_sealed, launch_sizes},
 };
 use crate::sys::{memfd, scm};
-use cordon_protocol::{EndedBy, audit::Entry, limits};
+use cordon_protocol::{EndedBy, audit::Entry, counted, limits};
 use nix::errno::Errno;
 use std::{
     fmt,
@@ -66,7 +66,8 @@ impl Monitor {
     pub(super) fn handle(&mut self, bytes: &[u8], descriptors: Vec<OwnedFd>) {
         let Ok(message) = ToMonitor::decode(bytes) else {
             self.keep(descriptors);
-            return self.complain(format_args!("malformed message of {} bytes refused", bytes.len()));
+            return self
+                .complain(format_args!("malformed message of {} refused", counted(bytes.len(), "byte")));
         };
         self.take_up(message, descriptors);
     }

@@ -3,6 +3,7 @@
 //! Defaults and bounds are those that the parser uses: what is shown is what an empty file gives.
 
 use super::{BODY_MAX_BOUNDS, RawConfig, TIMEOUT_MAX_MS};
+use crate::{http::body::AT_ONCE, stall::LEISURE};
 use cordon_protocol::{
     Bytes, Millis,
     configuration::{Document, list, text},
@@ -17,7 +18,7 @@ pub fn document() -> String {
         "Every key is here, commented out, with its default: uncomment what you change. It is read at start; an \
          unknown key is an error. `cordon config check FILE` tells whether it would be taken. Sizes are text in \
          bytes, or in K, M or G (of 1024); times are text in ms, s, m or h. The gateway's user must be able to read \
-         the file.",
+         the file, which has at most 1M.",
         "This is what `cordon-gateway --default-config` prints.",
     ]);
     let timeout = |what: &str| format!("{what} A time from \"1ms\" to \"{}\".", Millis(TIMEOUT_MAX_MS));
@@ -62,7 +63,8 @@ pub fn document() -> String {
     let (least, most) = BODY_MAX_BOUNDS;
     document.key(
         &format!(
-            "The longest request body; all at once have 16 times as much. A size from \"{}\" to \"{}\".",
+            "The longest request body; all at once have {AT_ONCE} times as much, and take about twice that of memory \
+             while they are read. A size from \"{}\" to \"{}\".",
             Bytes(least),
             Bytes(most)
         ),
@@ -71,8 +73,10 @@ pub fn document() -> String {
     );
     document.key(
         &timeout(
-            "For the head of a request; so long a client may also send nothing, or take nothing of an answer that \
-             is no event stream.",
+            &format!(
+                "For the head of a request; so long a client may also send nothing, or take nothing of an answer, of \
+                 an event stream {LEISURE} times as long."
+            ),
         ),
         "header_timeout",
         text(raw.header_timeout),

@@ -1,7 +1,10 @@
 //! Reading a JSON body: typed, bounded in length, time and, all bodies together, memory, with errors that name
 //! the field.
 
-use crate::error::ApiError;
+use crate::{
+    error::ApiError,
+    memory::{Memory, Room},
+};
 use axum::{
     body::{Body, HttpBody},
     http::{HeaderMap, StatusCode, header},
@@ -11,52 +14,25 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
 };
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use std::{fmt, marker::PhantomData, time::Duration};
+use tokio::time::timeout;
 
-/// As many bodies of the greatest length fit into the memory that all have together.
-const AT_ONCE: usize = 16;
-/// What a body may have beside that, bytes: the number of these is bounded, as connections are.
-const SMALL: usize = 64 << 10;
-/// In such pieces the memory is counted, bytes.
-const PIECE: usize = 1 << 10;
+/// As many bodies of the greatest length fit into the memory that all have together. Beside a body itself there is
+/// for a moment what was made of it, so that twice as much is in use, and a third time on its way to the executor.
+pub const AT_ONCE: usize = 8;
 
 /// What is taken as a request body.
 #[derive(Debug, Clone)]
 pub struct BodyRules {
     max: usize,
     timeout: Duration,
-    memory: Arc<Semaphore>,
-}
-
-/// Memory for a body, and for what was made of it; given back when dropped.
-#[derive(Debug, Default)]
-pub struct Room(Option<OwnedSemaphorePermit>);
-
-impl Room {
-    /// Makes it large enough for so many bytes; false when others have too much.
-    fn grow(&mut self, length: usize, memory: &Arc<Semaphore>) -> bool {
-        let before = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let wanted = length.saturating_sub(SMALL).div_ceil(PIECE).saturating_sub(before);
-        let permit =
-            u32::try_from(wanted).ok().and_then(|n| Arc::clone(memory).try_acquire_many_owned(n).ok());
-        let Some(permit) = permit else { return false };
-        match &mut self.0 {
-            Some(held) => held.merge(permit),
-            None => self.0 = Some(permit),
-        }
-        true
-    }
+    memory: Memory,
 }
 
 impl BodyRules {
     /// Bodies of at most `max` bytes, each of which has this time to arrive.
     pub fn new(max: usize, timeout: Duration) -> Self {
-        let pieces = max.div_ceil(PIECE).saturating_mul(AT_ONCE).min(Semaphore::MAX_PERMITS);
-        Self { max, timeout, memory: Arc::new(Semaphore::new(pieces)) }
+        Self { max, timeout, memory: Memory::of(max.saturating_mul(AT_ONCE)) }
     }
 
     /// The JSON value in the body, and the memory that it has, to be kept as long as the value.
@@ -89,7 +65,7 @@ impl BodyRules {
 
     async fn collect(&self, body: Body) -> Result<(Vec<u8>, Room), ApiError> {
         let mut body = Limited::new(body, self.max);
-        let (mut bytes, mut room) = (Vec::new(), Room::default());
+        let (mut bytes, mut room) = (Vec::new(), self.memory.room());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 if error.is::<LengthLimitError>() {
@@ -99,7 +75,7 @@ impl BodyRules {
                 }
             })?;
             let data = frame.into_data().unwrap_or_default();
-            if !room.grow(bytes.len() + data.len(), &self.memory) {
+            if !room.grow(bytes.len() + data.len()) {
                 let message = "the bodies of other requests have all the memory that there is for them";
                 let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", message);
                 return Err(error.hint("try again, or send fewer large bodies at once"));
@@ -171,6 +147,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::SMALL;
 
     #[tokio::test]
     async fn all_bodies_together_have_so_much_memory_and_small_ones_need_none() {
@@ -180,8 +157,6 @@ mod tests {
         for _ in 0..AT_ONCE {
             held.push(read(1 << 20).await.unwrap());
         }
-        // What each of them could have had anyway.
-        held.push(read(1 << 20).await.unwrap());
         let refused = read(1 << 20).await.unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (429, "busy"));
         assert_eq!(read(SMALL).await.unwrap().0.len(), SMALL);

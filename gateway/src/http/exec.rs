@@ -1,18 +1,20 @@
 //! `POST /v1/exec`: a command as JSON, its report as JSON or its events as a stream.
 
 use super::{
-    Gateway,
+    Gateway, answer,
     body::Object,
     files::{FileField, into_files},
     stream,
 };
-use crate::error::{ApiError, ErrorBody};
+use crate::{
+    error::{ApiError, ErrorBody},
+    executor::Finished,
+};
 use axum::{
-    Json,
     body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, header},
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use cordon_protocol::{Action, Collected, FullReport, LimitRequest, RunRequest, limits};
@@ -237,7 +239,7 @@ const NAMES_MAX: usize = (limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX) * (4
         (status = 415, description = "The body is not JSON", body = ErrorBody),
         (status = 429, description = "Too many at once; see Retry-After", body = ErrorBody),
         (status = 500, description = "Cordon's own failure", body = ErrorBody),
-        (status = 503, description = "The executor is away or ending", body = ErrorBody),
+        (status = 503, description = "The executor is away or ending; or the command has run, and its report found no room", body = ErrorBody),
     )
 )]
 pub async fn exec(
@@ -255,9 +257,10 @@ pub async fn exec(
     if wants_stream {
         return Ok(stream::respond(run, first));
     }
-    let (report, files) = run.finish(first).await?;
+    let mut room = gateway.reports.room();
+    let Finished { report, files, held } = run.finish(first, &mut room).await?;
     let collected = wants_files.then(|| files.into_iter().map(Collected::from).collect());
-    Ok(Json(FullReport { report, collected }).into_response())
+    answer::report(FullReport { report, collected }, held, room).await
 }
 
 /// Whether the client lists `text/event-stream` among what it accepts.

@@ -4,9 +4,9 @@
 //! executor's absence; `executor` in the body says whether commands can run. It needs no token, so that it
 //! tells nothing else and asks the executor at most once a second, however often it is called.
 
-use super::Gateway;
+use super::{Gateway, answer::Json};
 use crate::{error::ErrorBody, executor::Executor};
-use axum::{Json, extract::State};
+use axum::extract::State;
 use serde::Serialize;
 use std::time::Duration;
 use tokio::{

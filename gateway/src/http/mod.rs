@@ -3,6 +3,7 @@
 //! Every request passes, in this order: the log line, Host and Origin (on every path, so that no foreign site
 //! can even ask whether a gateway runs here), the token (all but `/healthz`), then the route itself.
 
+pub mod answer;
 pub mod auth;
 pub mod body;
 pub mod exec;
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub executor: Executor,
     /// What is taken as a request body.
     pub body: body::BodyRules,
+    /// What reports may take until they are taken.
+    pub reports: answer::Reports,
     /// Whether the executor is there.
     pub probe: Arc<health::Probe>,
 }

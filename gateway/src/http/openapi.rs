@@ -1,11 +1,9 @@
 //! `GET /openapi.json`: the description of this interface, made from the handlers and types themselves.
 
+use super::answer::Json;
 use super::stream::{OutputEvent, QueuedEvent, StartedEvent};
 use crate::error::ErrorBody;
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use utoipa::{
     OpenApi,

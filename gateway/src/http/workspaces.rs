@@ -1,9 +1,8 @@
 //! `/v1/workspaces`: the gateway's named workspaces, what is in one, and its end.
 
-use super::Gateway;
+use super::{Gateway, answer::Json};
 use crate::error::{ApiError, ErrorBody};
 use axum::{
-    Json,
     extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
     http::{StatusCode, request::Parts},
 };
@@ -87,8 +86,8 @@ pub async fn show(
         RunRequest { profile: query.profile, workspace: Some(name), ..RunRequest::new(Action::Measure) };
     let mut run = gateway.executor.run(request, None, ()).await?;
     let first = run.next_event().await?;
-    let (report, _) = run.finish(first).await?;
-    measured(workspace, &report).map(Json)
+    let finished = run.finish(first, &mut gateway.reports.room()).await?;
+    measured(workspace, &finished.report).map(Json)
 }
 
 /// Delete a workspace.
@@ -127,11 +126,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let name = Path::<String>::from_request_parts(parts, state).await.map(|Path(name)| name);
         name.ok().filter(|name| limits::is_workspace_name(name)).map(Self).ok_or_else(|| {
-            ApiError::bad_request("workspace: the last part of the path is not a name").hint(format!(
-                "use lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a digit, at most {} \
-                 characters",
-                limits::WORKSPACE_NAME_MAX
-            ))
+            ApiError::bad_request("workspace: the last part of the path is not a name")
+                .hint(limits::workspace_name_rule())
         })
     }
 }

@@ -175,8 +175,8 @@ async fn what_nobody_takes_keeps_its_memory_and_what_is_done_gives_it_back() {
         let (gateway, large) = (Arc::clone(&gateway), large.clone());
         asked.spawn(async move { gateway.exec(large).await });
     }
-    // Seventeen fit in; of the others each is told before anything of it has run.
-    for _ in 17..24 {
+    // Eight fit in; of the others each is told before anything of it has run.
+    for _ in 8..24 {
         let answer = timeout(SOON, asked.join_next()).await.expect("an answer").unwrap().unwrap();
         answer.failed(429, "busy");
     }

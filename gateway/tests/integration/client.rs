@@ -4,6 +4,7 @@ use crate::executor::{self, Conversation};
 use cordon_gateway::{
     app,
     config::Config,
+    http::answer::Reports,
     listeners::Listeners,
     server::{Server, Settings},
     token::Token,
@@ -39,6 +40,11 @@ pub(crate) struct Gateway {
 
 /// A gateway without an executor, with `more` in its configuration.
 pub(crate) fn gateway(more: &str) -> Gateway {
+    gateway_with_reports(more, Reports::default())
+}
+
+/// The same, with so much room for reports.
+pub(crate) fn gateway_with_reports(more: &str, reports: Reports) -> Gateway {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.toml");
     let socket = directory.path().join("executor.sock");
@@ -48,7 +54,7 @@ pub(crate) fn gateway(more: &str) -> Gateway {
     let address = tcp.local_addr().unwrap();
     let unix = UnixListener::bind(directory.path().join("gateway.sock")).unwrap();
     let listeners = Listeners { tcp: vec![tcp], unix: vec![unix] };
-    let router = app::router(&config, Token::new(TOKEN).unwrap());
+    let router = app::router(&config, Token::new(TOKEN).unwrap(), reports);
     let server = Server::new(router, listeners, Settings::from(&config)).unwrap();
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(server.serve(async move {
@@ -155,6 +161,8 @@ impl Answer {
     }
 
     pub(crate) fn json(&self) -> Value {
+        // One line: it must not leave a shell's prompt at its end.
+        assert!(self.body.ends_with(b"\n") && !self.body.ends_with(b"\n\n"), "{self:?}");
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 

@@ -9,6 +9,7 @@ mod doors;
 mod exec;
 mod executor;
 mod files;
+mod reports;
 mod server;
 mod stream;
 mod workspaces;

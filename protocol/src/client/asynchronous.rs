@@ -3,7 +3,7 @@
 use super::{ClientError, accept, opening};
 use crate::{
     Event, LayerReport, ProfileInfo, Request, RunRequest, WorkspaceInfo,
-    codec::{FrameError, encode_frame, read_frame_async},
+    codec::{FrameError, encode_frame, read_length_async, read_payload_async},
     limits,
 };
 use std::path::Path;
@@ -19,6 +19,8 @@ use tokio::{
 #[derive(Debug)]
 pub struct Connection {
     reader: BufReader<OwnedReadHalf>,
+    /// Length of the frame that has begun.
+    begun: Option<usize>,
 }
 
 /// The sending half of a command's connection: standard input.
@@ -32,7 +34,8 @@ async fn ask(socket: &Path, client: &str, request: &Request) -> Result<(Connecti
     let (reader, mut writer) = UnixStream::connect(socket).await.map_err(connect)?.into_split();
     let bytes = opening(client, request)?;
     let sent = writer.write_all(&bytes).await;
-    let mut connection = Connection { reader: BufReader::with_capacity(limits::CHUNK_MAX + 64, reader) };
+    let reader = BufReader::with_capacity(limits::CHUNK_MAX + 64, reader);
+    let mut connection = Connection { reader, begun: None };
     if let Err(error) = sent {
         return match connection.next_event().await {
             Err(ClientError::Refused(refusal)) => Err(refusal.into()),
@@ -105,7 +108,23 @@ impl Connection {
     /// # Errors
     /// As [`ClientError`] says; a `Refused` event is an error, so is an end without a report.
     pub async fn next_event(&mut self) -> Result<Event, ClientError> {
-        accept(read_frame_async(&mut self.reader, limits::EVENT_FRAME_MAX).await?)
+        self.next_length().await?;
+        accept(match self.begun.take() {
+            Some(length) => Some(read_payload_async(&mut self.reader, length).await?),
+            None => None,
+        })
+    }
+
+    /// Length of the next event as it comes, bytes, before more of it is in memory; 0 where there is none. Not cancel
+    /// safe.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub async fn next_length(&mut self) -> Result<usize, ClientError> {
+        if self.begun.is_none() {
+            self.begun = read_length_async(&mut self.reader, limits::EVENT_FRAME_MAX).await?;
+        }
+        Ok(self.begun.unwrap_or_default())
     }
 }
 

@@ -4,11 +4,16 @@ use super::{read, repository};
 use crate::harness::{
     build::programs,
     daemon::{ensure_users, open_directory},
-    process,
+    host, process,
 };
 use cordon_executor::config::Config;
 use cordon_protocol::configuration::uncommented;
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::Path,
+    process::Command,
+};
 
 fn printed(program: &Path) -> String {
     let mut command = Command::new(program);
@@ -35,9 +40,19 @@ fn they_are_taken_as_they_are_and_with_every_key_in_force() {
     ensure_users();
     let directory = open_directory();
     let default = format!("{:?}", Config::defaults().unwrap());
+    // The one thing that has to be there beside a gateway's file.
+    let token = directory.path().join("token");
+    fs::write(&token, "t".repeat(64)).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o640)).unwrap();
+    chown(&token, None, Some(host::gid_of("cordon"))).unwrap();
+    let there = format!("token_file = {:?}\n", token);
     for (name, program) in [("executor", &programs().executor), ("gateway", &programs().gateway)] {
         let text = printed(program);
-        for text in [uncommented(&text), text] {
+        for mut text in [uncommented(&text), text] {
+            if name == "gateway" {
+                text = text.replace("token_file = \"/var/lib/cordon/token\"\n", &there);
+                text = text.replace(&format!("#{there}"), &there);
+            }
             let file = directory.path().join(format!("{name}.toml"));
             fs::write(&file, text).unwrap();
             let mut check = Command::new(&programs().cordon);
@@ -53,6 +68,7 @@ fn they_are_taken_as_they_are_and_with_every_key_in_force() {
 
 #[test]
 fn a_mistake_is_125_with_key_and_line_and_no_start() {
+    ensure_users();
     let directory = open_directory();
     for (name, text, says) in [
         ("executor.toml", "\nsokcet = '/x'", &["line 2", "`sokcet`"][..]),
@@ -75,7 +91,7 @@ fn a_mistake_is_125_with_key_and_line_and_no_start() {
     // A name that says nothing.
     let file = directory.path().join("draft.toml");
     fs::write(&file, "").unwrap();
-    for (daemon, status) in [(&[][..], 125), (&["--daemon", "gateway"], 0), (&["--daemon", "executor"], 0)] {
+    for (daemon, status) in [(&[][..], 125), (&["--daemon", "profiles"], 0), (&["--daemon", "executor"], 0)] {
         let mut check = Command::new(&programs().cordon);
         check.args(["config", "check"]).arg(&file).args(daemon);
         assert_eq!(process::run(check, &[]).status, status, "{daemon:?}");

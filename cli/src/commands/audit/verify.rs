@@ -2,7 +2,10 @@
 
 use super::unreadable;
 use crate::{exit_status, failure::Failure, output};
-use cordon_protocol::audit::{Entry, Head, Line, Walk, compare, read_text_line};
+use cordon_protocol::{
+    audit::{Entry, Head, Line, Walk, compare, read_text_line},
+    counted,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
@@ -71,13 +74,19 @@ pub(super) fn execute(
         compared = recorded.compare(texts)?;
     }
     if problems.is_empty() && compared.problems.is_empty() {
-        let (lines, last) = (text.lines().count(), walk.head().seq);
-        output::print(&format!("{}: {lines} lines hold, up to number {last}\n", path.display()))?;
+        let last = walk.head().seq;
+        let lines = text.lines().count();
+        let hold = if lines == 1 { "holds" } else { "hold" };
+        let lines = counted(lines, "line");
+        output::print(&format!("{}: {lines} {hold}, up to number {last}\n", path.display()))?;
         let cut = match compared.cut {
             0 => String::new(),
+            1 => ", and 1 was cut, so that only a part could be compared".to_owned(),
             cut => format!(", and {cut} were cut, so that only a part could be compared"),
         };
-        output::print(&format!("{}: {} texts are of what ran{cut}\n", texts.display(), compared.whole))?;
+        let are = if compared.whole == 1 { "is" } else { "are" };
+        let whole = counted(compared.whole, "text");
+        output::print(&format!("{}: {whole} {are} of what ran{cut}\n", texts.display()))?;
         return Ok(exit_status::SUCCESS);
     }
     for (file, problems) in [(path, problems), (texts, compared.problems)] {
@@ -160,7 +169,14 @@ impl Recorded {
 fn read_head(file: &Path) -> Result<Head, Failure> {
     let next = "read it as root; it is written anew when the executor starts";
     let failed = |cause: String| Failure::new(format!("reading the head {}", file.display()), cause, next);
-    let text = fs::read_to_string(file).map_err(|e| failed(e.to_string()))?;
+    let text = fs::read_to_string(file).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(
+            format!("reading the head {}", file.display()),
+            "only root may read it; the group may read the trail alone",
+            "verify as root: `sudo cordon audit verify`, with the same options; `cordon audit show` needs no root",
+        ),
+        _ => failed(error.to_string()),
+    })?;
     parse_head(text.trim_end()).ok_or_else(|| failed("not a number and a hash".to_owned()))
 }
 

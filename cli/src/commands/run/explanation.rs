@@ -1,6 +1,6 @@
 //! One line for people about an end that the exit status alone does not explain.
 
-use cordon_protocol::{Bytes, EndedBy, ExitReport};
+use cordon_protocol::{Bytes, EndedBy, ExitReport, counted};
 
 /// What ended the command and what to do about it; for a plain exit or signal only where the report has a hint.
 pub(crate) fn of_report(report: &ExitReport) -> Option<String> {
@@ -24,7 +24,7 @@ pub(crate) fn of_report(report: &ExitReport) -> Option<String> {
         }
         EndedBy::OutputLimit => {
             let bytes = report.stdout_bytes.saturating_add(report.stderr_bytes);
-            let cause = format!("ended by output_limit after {bytes} bytes of output");
+            let cause = format!("ended by output_limit after {} of output", counted(bytes, "byte"));
             (cause, "allow more with --output".to_owned())
         }
         EndedBy::DiskLimit => {

@@ -29,7 +29,7 @@ impl Interruption {
         let status = Arc::new(OnceLock::new());
         let watched = Self { status: Arc::clone(&status) };
         let body = move || {
-            let Ok(()) = signals.leave_out_ignored() else { return };
+            let Ok(_) = signals.leave_out_ignored() else { return };
             let Some(first) = signals.next() else { return };
             let _ = status.set(exit_status::of_signal(first));
             canceller.cancel();

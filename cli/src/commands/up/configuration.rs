@@ -6,13 +6,14 @@ use super::{
     environment::Settings,
 };
 use crate::{commands::config, failure::Failure, sibling};
+use cordon_protocol::configuration::text as toml_text;
 use serde::Serialize;
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Keys of `executor.toml`.
+/// Keys of `executor.toml`, beside `users.command` and the profiles.
 #[derive(Serialize)]
 struct Executor {
     socket: PathBuf,
@@ -22,13 +23,6 @@ struct Executor {
     home: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     cwd: Option<PathBuf>,
-    users: Users,
-}
-
-/// Its `users`, of which the others have their own names.
-#[derive(Serialize)]
-struct Users {
-    command: String,
 }
 
 /// Keys of `gateway.toml`.
@@ -49,7 +43,6 @@ pub(super) fn write(directory: &Directory, settings: &Settings, port: u16) -> Re
         require: "available",
         home: settings.home.clone(),
         cwd: settings.cwd.clone(),
-        users: Users { command: settings.user.clone() },
     };
     let gateway = Gateway {
         listen: format!("127.0.0.1:{port}"),
@@ -58,35 +51,19 @@ pub(super) fn write(directory: &Directory, settings: &Settings, port: u16) -> Re
         token_file: directory.token_file(),
     };
     let file = directory.profiles_file();
-    let executor = format!("{}\n{}", text(&executor)?, profiles(&file)?);
+    let user = toml_text(&settings.user);
+    // The profiles come last, and no table is open there: they may begin in any way that TOML has.
+    let executor = format!("{}users.command = {user}\n\n{}", text(&executor)?, profiles(&file)?);
     write_root_file(&directory.executor_configuration(), &executor, 0o644)?;
     write_root_file(&directory.gateway_configuration(), &text(&gateway)?, 0o644)
 }
 
-/// The text of the person's file, once the executor has said that it would take it; none where there is no file.
+/// The text of the person's file; none where there is no file.
 fn profiles(file: &Path) -> Result<String, Failure> {
-    let reading =
-        |cause: String, next: &str| Failure::new(format!("reading {}", file.display()), cause, next);
     match fs::symlink_metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(reading(error.to_string(), "see whether root can read it")),
-        Ok(_) => {}
-    }
-    // Whose it is, and every key and value with its line.
-    let program = "cordon-executor";
-    config::check(program, &sibling::path(program)?, file)?;
-    let text =
-        fs::read_to_string(file).map_err(|e| reading(e.to_string(), "see whether root can read it"))?;
-    let keys: toml::Table = text.parse().map_err(|e| reading(format!("{e}"), "write it as TOML"))?;
-    match keys.keys().find(|key| *key != "profiles") {
-        Some(key) => {
-            let next = "take the key out, or start cordon-executor yourself with a whole configuration";
-            Err(reading(
-                format!("`{key}` is not for this file, which has [profiles.NAME] tables alone"),
-                next,
-            ))
-        }
-        None => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        // What else is wrong with it is told there.
+        _ => config::profiles(&sibling::path(config::EXECUTOR)?, file),
     }
 }
 
@@ -112,7 +89,6 @@ mod tests {
             require: "available",
             home: "/home/x".into(),
             cwd: None,
-            users: Users { command: "x".into() },
         };
         let written: toml::Table = text(&keys).unwrap().parse().unwrap();
         assert_eq!(written["socket"].as_str().map(Path::new), Some(&*socket));
@@ -124,7 +100,6 @@ mod tests {
             require: "",
             home: "/home/x".into(),
             cwd: Some("/tmp".into()),
-            users: Users { command: "x".into() },
         };
         assert!(text(&keys).is_err());
     }

@@ -12,7 +12,7 @@ use std::{
     env,
     ffi::OsString,
     io::{BufRead, BufReader, Read},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::PathBuf,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Lines of a daemon's log that are kept to explain its end.
-const LAST_LINES: usize = 5;
+const LAST_LINES: usize = 3;
 /// Longest line of a log that is passed on in one piece, bytes.
 const LINE_MAX: u64 = 8 << 10;
 /// How long the end of a log is waited for once its daemon has ended.
@@ -141,16 +141,42 @@ impl Daemon {
 pub(super) fn all_alive(daemons: &mut [Daemon]) -> Result<(), Failure> {
     for daemon in daemons {
         if let Some(status) = daemon.ended() {
-            let mut cause = format!("it ended by itself ({status})");
-            let last = daemon.log.last_lines();
-            if !last.is_empty() {
-                cause = format!("{cause}: {}", last.join(" | "));
-            }
-            let next = "its log is above; `cordon doctor` shows what this host lacks";
-            return Err(Failure::new(format!("running {}", daemon.name), cause, next));
+            return Err(ended_by_itself(daemon.name, status, &daemon.log.last_lines()));
         }
     }
     Ok(())
+}
+
+/// Which one ended, how, its last lines, and what fits that end.
+fn ended_by_itself(name: &str, status: ExitStatus, last: &[String]) -> Failure {
+    let signal = status.signal().and_then(|number| Signal::try_from(number).ok());
+    let (how, next) = match (status.code(), signal) {
+        (Some(0), _) => (
+            "ended as when it is told to (exit status 0)".to_owned(),
+            "start `cordon up` again; end `cordon up` itself (Ctrl-C, SIGTERM), and it ends both".to_owned(),
+        ),
+        (Some(code), _) => (
+            format!("ended with exit status {code}"),
+            "mend what its last lines name; `cordon doctor` shows what this host lacks".to_owned(),
+        ),
+        (None, Some(Signal::SIGKILL)) => (
+            "was killed (SIGKILL)".to_owned(),
+            "see whether the kernel ended it for want of memory (`dmesg`); start `cordon up` again"
+                .to_owned(),
+        ),
+        (None, Some(signal @ (Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP | Signal::SIGQUIT))) => {
+            (format!("was ended by {signal}"), "start `cordon up` again".to_owned())
+        }
+        (None, signal) => (
+            format!("was ended by {}", signal.map_or_else(|| status.to_string(), |s| s.to_string())),
+            format!("start `cordon up` again; report it as a fault of {name}, with its log"),
+        ),
+    };
+    let mut problem = format!("{name} {how}");
+    if !last.is_empty() {
+        problem = format!("{problem}; its last lines:\n{}", last.join("\n"));
+    }
+    Failure::Told { problem, next }
 }
 
 fn environment() -> impl Iterator<Item = (OsString, OsString)> {
@@ -213,5 +239,31 @@ impl Log {
     fn last_lines(&self) -> Vec<String> {
         self.finish();
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_with_its_way_and_the_remedy_that_fits() {
+        let (exit, killed) = (|code| ExitStatus::from_raw(code << 8), ExitStatus::from_raw);
+        for (status, says, remedy) in [
+            (exit(0), "x ended as when it is told to (exit status 0)", "again"),
+            (exit(1), "x ended with exit status 1", "cordon doctor"),
+            (killed(9), "x was killed (SIGKILL)", "dmesg"),
+            (killed(15), "x was ended by SIGTERM", "again"),
+            (killed(11), "x was ended by SIGSEGV", "fault of x"),
+            (killed(40), "x was ended by signal: 40", "fault of x"),
+        ] {
+            let Failure::Told { problem, next } = ended_by_itself("x", status, &["a".into(), "b".into()])
+            else {
+                panic!("told");
+            };
+            assert!(problem.starts_with(says) && problem.ends_with("; its last lines:\na\nb"), "{problem}");
+            assert!(next.contains(remedy), "{says}: {next}");
+            assert_eq!(next.contains("doctor"), status.code() == Some(1), "{says}: {next}");
+        }
     }
 }

@@ -30,16 +30,18 @@ pub(super) enum Event {
 pub(super) struct Events {
     sender: Sender<Event>,
     receiver: Receiver<Event>,
+    /// Ctrl-C reaches us.
+    interruptible: bool,
 }
 
 impl Events {
     /// Opens the queue and puts signals into it from here on, to be called before any thread is started.
     pub(super) fn watch() -> Result<Self, Failure> {
-        let told = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD];
-        let signals = Signals::take(&told).and_then(|s| s.leave_out_ignored().map(|()| s));
-        let signals = signals.map_err(|e| no_thread("waiting for signals", e))?;
+        let told = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGCHLD];
+        let signals = Signals::take(&told).and_then(|s| s.leave_out_ignored().map(|kept| (s, kept)));
+        let (signals, kept) = signals.map_err(|e| no_thread("waiting for signals", e))?;
         let (sender, receiver) = channel();
-        let events = Self { sender, receiver };
+        let events = Self { sender, receiver, interruptible: kept.contains(Signal::SIGINT) };
         events.feed("signals", move |sender| {
             let terminal = has_terminal();
             while let Some(signal) = signals.next() {
@@ -55,6 +57,14 @@ impl Events {
             }
         })?;
         Ok(events)
+    }
+
+    /// What a person does to end us.
+    pub(super) fn how_to_stop(&self) -> String {
+        match self.interruptible {
+            true => "Ctrl-C".to_owned(),
+            false => format!("SIGTERM (kill {}); SIGINT was ignored when it started", std::process::id()),
+        }
     }
 
     /// Starts a thread that puts events into the queue. It is never waited for.

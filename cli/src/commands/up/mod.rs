@@ -17,14 +17,16 @@ mod undo;
 use crate::{exit_status, failure::Failure, output, signals::keep_children};
 use cordon_protocol::limits;
 use daemon::{Daemon, Plan};
-use directory::Directory;
+use directory::{Directory, was_used};
 use environment::Settings;
 use events::{Event, Events};
+use listeners::Listeners;
 use nix::sys::{
     signal::Signal,
     stat::{Mode, umask},
 };
 use std::{
+    net::TcpListener,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -43,6 +45,9 @@ Examples:
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
 the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used, and read again on SIGHUP. The host need not offer every layer; what is lesser is said.
+
+SIGTERM ends it as Ctrl-C does. A signal that is ignored when it starts stays ignored, as SIGINT and SIGQUIT in the \
+background of a script (`cordon up &`) and SIGHUP under nohup; SIGTERM ends it there too, unless that is ignored.
 
 Environment: EXEC_USER runs the commands [default: execuser], EXEC_HOME is their home directory, directly below \
 /home [default: /home/EXEC_USER], EXEC_CWD where they start [default: EXEC_HOME], PORT is where the gateway listens unless --port says it.";
@@ -82,10 +87,15 @@ pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
     scope::enter_delegated();
     // Before any thread and any child, so that a signal never leaves something behind.
     let events = Events::watch()?;
+    // Where another one runs, or the port is taken, nothing is made.
+    if was_used(&args.dir) {
+        Directory::open(&args.dir)?;
+    }
+    let http = listeners::bind_port(args.port.unwrap_or(settings.port))?;
     let _users = accounts::ensure(&settings)?;
     let directory = Directory::prepare(&args.dir)?;
     let mut daemons = Vec::new();
-    let served = serve(args, &settings, &directory, &events, &mut daemons);
+    let served = serve(args, &settings, &directory, http, &events, &mut daemons);
     let stopped = stop(daemons, &events);
     directory.remove_sockets();
     served.and_then(|status| stopped.map(|forced| forced.unwrap_or(status)))
@@ -95,17 +105,19 @@ fn serve(
     args: &Args,
     settings: &Settings,
     directory: &Directory,
+    http: TcpListener,
     events: &Events,
     daemons: &mut Vec<Daemon>,
 ) -> Result<u8, Failure> {
-    // Bound by root before anything runs: a port that is taken is the most likely failure.
-    let (listeners, port) = listeners::bind(directory, args.port.unwrap_or(settings.port))?;
+    let (listeners, port) = Listeners::complete(http, directory)?;
     configuration::write(directory, settings, port)?;
     let token = directory.token()?;
+    // Told to read the profiles again while nothing could: done once it serves.
+    let mut reload_wanted = false;
     for plan in [Plan::executor(directory)?, Plan::gateway(directory, listeners)?] {
         let name = plan.name();
         daemons.push(Daemon::start(plan, directory, events)?);
-        if let Some(signal) = await_ready(name, events, daemons)? {
+        if let Some(signal) = await_ready(name, events, daemons, &mut reload_wanted)? {
             return Ok(exit_status::of_signal(signal));
         }
     }
@@ -115,6 +127,7 @@ fn serve(
             Some(Event::Answer(answer)) => break answer?,
             Some(Event::Signal(signal)) => return Ok(exit_status::of_signal(signal)),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            Some(Event::Reload) => reload_wanted = true,
             _ => {}
         }
     };
@@ -123,11 +136,14 @@ fn serve(
     if !good {
         output::complain("cordon: the first command did not end well; its report says how");
     }
-    output::print(&first_command::invitation(directory, port))?;
     if args.once {
         return Ok(if good { exit_status::SUCCESS } else { exit_status::FAILURE });
     }
-    output::print("Serving until Ctrl-C.\n")?;
+    output::print(&first_command::invitation(directory, port))?;
+    output::print(&format!("Serving until {}.\n", events.how_to_stop()))?;
+    if reload_wanted {
+        reload(directory, settings, port, daemons);
+    }
     loop {
         match events.next(None) {
             Some(Event::Signal(signal)) => {
@@ -160,6 +176,7 @@ fn await_ready(
     name: &'static str,
     events: &Events,
     daemons: &mut [Daemon],
+    reload_wanted: &mut bool,
 ) -> Result<Option<Signal>, Failure> {
     let deadline = Instant::now() + READY_TIMEOUT;
     loop {
@@ -167,6 +184,7 @@ fn await_ready(
             Some(Event::Ready(ready)) if ready == name => return Ok(None),
             Some(Event::Signal(signal)) => return Ok(Some(signal)),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
+            Some(Event::Reload) => *reload_wanted = true,
             Some(_) => {}
             None => {
                 let cause = format!("not ready after {} s", READY_TIMEOUT.as_secs());

@@ -77,19 +77,16 @@ fn delete(name: &str, socket: &Path) -> Result<u8, Failure> {
 
 /// A workspace's name, as an option has it.
 pub(crate) fn name(text: &str) -> Result<String, String> {
-    if limits::is_workspace_name(text) { Ok(text.to_owned()) } else { Err(format!("not a name: {}", rule())) }
+    if limits::is_workspace_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("not a name: {}", limits::workspace_name_rule()))
 }
 
 fn check_name(name: &str) -> Result<(), Failure> {
     if limits::is_workspace_name(name) {
         return Ok(());
     }
-    Err(Failure::Told { problem: format!("workspace: `{name}` is not a name"), next: rule() })
-}
-
-fn rule() -> String {
-    let most = limits::WORKSPACE_NAME_MAX;
-    format!(
-        "use lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a digit, at most {most} characters"
-    )
+    let problem = format!("workspace: `{name}` is not a name");
+    Err(Failure::Told { problem, next: limits::workspace_name_rule() })
 }

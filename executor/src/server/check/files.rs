@@ -16,11 +16,7 @@ pub(in crate::server) fn check_workspace(name: &str) -> Result<(), Refusal> {
     if limits::is_workspace_name(name) {
         return Ok(());
     }
-    let hint = format!(
-        "use lower-case letters, digits, `.`, `_` and `-`, the first one a letter or a digit, at most {} characters",
-        limits::WORKSPACE_NAME_MAX
-    );
-    Err(bad("workspace", format!("{} is not a name", quoted(name)), hint))
+    Err(bad("workspace", format!("{} is not a name", quoted(name)), limits::workspace_name_rule()))
 }
 
 /// Refuses a path that does not lead down from the workspace.
