@@ -5,7 +5,9 @@ use crate::{
     monitor::link::{ConnectionRefusal, LaunchRefusal, LimitField},
     profile::Profile,
 };
-use cordon_protocol::{Bytes, Millis, Refusal, RefusalCode, Request, codec::FrameError, limits};
+use cordon_protocol::{
+    Bytes, Millis, Refusal, RefusalCode, Request, codec::FrameError, limits, units::counted,
+};
 
 /// Longest piece of a client's text in a message, characters.
 const QUOTED_MAX: usize = 80;
@@ -92,7 +94,7 @@ pub(super) fn timed_out(expected: &str) -> Refusal {
 /// No more may wait.
 pub(super) fn queue_full(profile: &Profile, full: Full) -> Refusal {
     let message = format!(
-        "profile `{}`: {} run already and {} wait, which is all that may",
+        "profile `{}`: with {} already and {} in the queue there are all that may be",
         profile.name,
         running(full),
         full.waiting
@@ -105,7 +107,7 @@ pub(super) fn queue_full(profile: &Profile, full: Full) -> Refusal {
 /// No place came free in time.
 pub(super) fn waited_too_long(profile: &Profile, full: Full) -> Refusal {
     let message = format!(
-        "profile `{}`: no place came free within {}, for which this command has waited: {} run",
+        "profile `{}`: no place came free within {}, for which this command has waited, behind {}",
         profile.name,
         Millis(profile.queue_timeout),
         running(full)
@@ -122,7 +124,7 @@ fn running(full: Full) -> String {
             "as many commands as may at once on this host (1)".to_owned()
         }
         Full { executor: true, places, .. } => format!("as many commands as may at once ({places})"),
-        Full { places, .. } => format!("{places} commands of this user"),
+        Full { places, .. } => format!("{} of this user running", counted(places, "command")),
     }
 }
 
@@ -225,7 +227,7 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
         LaunchRefusal::BadRequestFile => internal("the monitor did not take the sealed request"),
         LaunchRefusal::Busy { concurrency } => {
             let message = format!(
-                "profile `{name}`: {concurrency} commands of this user run already, which is all that may"
+                "profile `{name}`: as many commands of this user run already as may at once ({concurrency})"
             );
             refuse(RefusalCode::Busy, message, format!("try again, or raise profiles.{name}.concurrency"))
         }
@@ -255,7 +257,7 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
         LaunchRefusal::ShuttingDown => shutting_down(),
         LaunchRefusal::Full { commands } => {
             let message = format!(
-                "{commands} commands are there already, as many as max_commands and open files allow"
+                "as many commands are there already as max_commands and open files allow ({commands})"
             );
             refuse(
                 RefusalCode::Busy,

@@ -89,7 +89,7 @@ impl fmt::Display for LaunchRefusal {
             ),
             Self::Busy { concurrency } => write!(
                 f,
-                "concurrency: {concurrency} commands of this user run already, which is all that may; try again, \
+                "concurrency: as many commands of this user run already as may at once ({concurrency}); try again, \
                  or raise the profile's concurrency"
             ),
             Self::OneAtATime => f.write_str(
@@ -116,7 +116,7 @@ impl fmt::Display for LaunchRefusal {
             ),
             Self::Full { commands } => write!(
                 f,
-                "max_commands: {commands} commands are there already, as many as it and open files allow; try again, \
+                "max_commands: as many commands are there already as it and open files allow ({commands}); try again, \
                  or raise both"
             ),
         }

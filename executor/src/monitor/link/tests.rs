@@ -41,7 +41,7 @@ fn a_refusal_is_told_in_words_with_value_limit_and_remedy() {
         ),
         (
             LaunchRefusal::Busy { concurrency: 32 },
-            "concurrency: 32 commands of this user run already, which is all that may; try again, or raise the \
+            "concurrency: as many commands of this user run already as may at once (32); try again, or raise the \
              profile's concurrency",
         ),
         (

@@ -130,7 +130,11 @@ fn a_failed_launch_never_starts() {
 fn what_the_monitor_refuses_is_told_in_words() {
     let monitor = Monitor::start();
     for (refusal, code, text) in [
-        (LaunchRefusal::Busy { concurrency: 3 }, RefusalCode::Busy, "3 commands of this user"),
+        (
+            LaunchRefusal::Busy { concurrency: 3 },
+            RefusalCode::Busy,
+            "commands of this user run already as may at once (3)",
+        ),
         (LaunchRefusal::UnknownProfile, RefusalCode::UnknownProfile, "no profile `default` for this user"),
         (LaunchRefusal::OneAtATime, RefusalCode::Busy, "one command at a time"),
         (LaunchRefusal::ShuttingDown, RefusalCode::ShuttingDown, "shutting down"),

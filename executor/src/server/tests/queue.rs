@@ -36,7 +36,10 @@ fn one_runs_one_waits_and_the_next_is_refused() {
     let mut third = monitor.ask(&small("c"));
     let refusal = third.refusal();
     assert_eq!(refusal.code, RefusalCode::Busy);
-    assert!(refusal.message.contains("1 commands of this user run already and 1 wait"), "{refusal:?}");
+    assert!(
+        refusal.message.contains("1 command of this user running already and 1 in the queue"),
+        "{refusal:?}"
+    );
     third.close(&monitor);
     let mut asking = monitor.ask(&Request::Ps);
     let Some(Event::Jobs(jobs)) = asking.event() else { panic!("no jobs") };
@@ -119,8 +122,7 @@ fn one_that_waits_too_long_is_told_how_long_and_its_place_in_the_queue_is_free()
         waiting.queued(1);
         let refusal = waiting.refusal();
         assert_eq!(refusal.code, RefusalCode::Busy);
-        let says =
-            "no place came free within 30ms, for which this command has waited: 1 commands of this user run";
+        let says = "no place came free within 30ms, for which this command has waited, behind 1 command of this user running";
         assert!(refusal.message.contains(says), "{refusal:?}");
         assert!(refusal.hint.unwrap().contains("profiles.small.queue_timeout"));
         waiting.close(&monitor);
