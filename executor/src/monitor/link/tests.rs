@@ -1,7 +1,7 @@
 //! Every message in both directions, and what is none.
 
 use super::{outcome::*, *};
-use cordon_protocol::{CgroupMode, EndedBy, LimitName, NetworkMode};
+use cordon_protocol::{CgroupMode, EndedBy, LimitName, NetworkMode, limits};
 
 fn outcome() -> Outcome {
     Outcome {
