@@ -48,12 +48,25 @@ pub enum Entry {
     },
     /// A launch was refused; nothing ran.
     Refused {
-        /// Uid of the peer, where the connection was one.
+        /// Uid of the peer, from the kernel; none where the connection was none.
         uid: Option<u32>,
+        /// Number of the process that had connected, from the kernel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
         /// Profile that was asked for.
         profile: String,
         /// Why.
         reason: String,
+        /// Which half refused it, and so whose word profile and reason are.
+        #[serde(default)]
+        by: Half,
+    },
+    /// More launches of a peer were refused than there are lines for.
+    AlsoRefused {
+        /// Uid of the peer, from the kernel.
+        uid: u32,
+        /// How many, since the last line about one.
+        count: u64,
     },
     /// A command ended.
     Ended {
@@ -108,6 +121,17 @@ pub enum Entry {
     },
     /// The executor ended in order.
     Stopped,
+}
+
+/// A half of the executor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// The root half, which writes the trail.
+    #[default]
+    Monitor,
+    /// The one without privilege, which reads what clients write.
+    Server,
 }
 
 /// A line, without its hash.
@@ -283,8 +307,13 @@ mod tests {
         let mut head = Head::default();
         let mut lines = Vec::new();
         for n in 0..5 {
-            let entry =
-                Entry::Refused { uid: Some(n), profile: "}\"p,\"hash\":\"".into(), reason: "r".into() };
+            let entry = Entry::Refused {
+                uid: Some(n),
+                pid: None,
+                profile: "}\"p,\"hash\":\"".into(),
+                reason: "r".into(),
+                by: Half::Server,
+            };
             let (text, next) = append(&head, 1000 + u64::from(n), entry).unwrap();
             lines.push(text.trim_end().to_owned());
             head = next;

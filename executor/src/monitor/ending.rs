@@ -46,6 +46,7 @@ impl Monitor {
         // The kernel closes them, when everything else is done.
         std::mem::forget(std::mem::take(&mut self.kept));
         self.resources.cgroups.close();
+        self.tell_all_refused();
         self.note(Entry::Stopped);
         self.audit.tell();
     }

@@ -23,6 +23,7 @@ mod outbox;
 mod peers;
 mod plans;
 mod policy;
+mod refusals;
 mod reload;
 mod requests;
 mod resources;
@@ -59,6 +60,7 @@ use nix::{
 use outbox::Outbox;
 use peers::Connections;
 pub use plans::Plans;
+use refusals::Refusals;
 pub use reload::Reload;
 use resources::Resources;
 use schedule::round_up;
@@ -114,6 +116,7 @@ pub struct Monitor {
     connections: Connections,
     jobs: BTreeMap<JobId, Job>,
     relayed: Relayed,
+    refusals: Refusals,
     next_job: JobId,
     stopping: Option<Instant>,
     complaints: u32,
@@ -173,6 +176,7 @@ impl Monitor {
             connections: Connections::new(caps),
             jobs: BTreeMap::new(),
             relayed: Relayed::new(),
+            refusals: Refusals::default(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
             stopping: None,
             complaints: 0,
@@ -226,6 +230,7 @@ impl Monitor {
             }
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
+            self.go_on_refusing(Instant::now());
             self.accept();
             self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
@@ -245,7 +250,7 @@ impl Monitor {
         let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
-        let deadlines = deadlines.chain(self.reload.deadline());
+        let deadlines = deadlines.chain(self.reload.deadline()).chain(self.refusals.due());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {

@@ -12,6 +12,7 @@
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
 //! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
 //! | Services | the connection is open, its command does not live | records them, once |
+//! | Refused | the connection is open and has launched nothing | records it, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
 //! | Pong | always | nothing |
 
@@ -174,6 +175,9 @@ impl Monitor {
             ToMonitor::ListWorkspaces(connection) => self.list_workspaces(connection),
             ToMonitor::DeleteWorkspace { connection, name } => self.delete_workspace(connection, &name),
             ToMonitor::Services { connection, counts } => self.record_services(connection, &counts),
+            ToMonitor::Refused { connection, profile, denial } => {
+                self.record_denial(connection, profile, denial);
+            }
             ToMonitor::Closed(connection) => {
                 self.end_of(connection, EndedBy::Cancelled);
                 self.relayed.remove(&connection);
@@ -255,12 +259,6 @@ impl Monitor {
         self.outbox.push(&ToServer::WorkspaceDeleted { connection, deletion }, Vec::new());
     }
 
-    fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
-        let uid = self.connections.get(connection).map(|connection| connection.peer.uid);
-        let reason = format!("{refusal:?}");
-        self.note(Entry::Refused { uid, profile, reason });
-    }
-
     /// Records how a command ended.
     pub(super) fn record_end(&mut self, id: JobId, outcome: &Outcome) {
         self.note(Entry::Ended {
@@ -277,9 +275,16 @@ impl Monitor {
 
     /// Records what has happened already: a failure is told, and the next launch will fail by it.
     pub(super) fn note(&mut self, entry: Entry) {
-        if let Err(fault) = self.audit.record(entry) {
+        self.try_to_note(entry);
+    }
+
+    /// As above; whether it is recorded.
+    pub(super) fn try_to_note(&mut self, entry: Entry) -> bool {
+        let recorded = self.audit.record(entry);
+        if let Err(fault) = &recorded {
             crate::log!("{}: {}", fault.detail, fault.errno.desc());
         }
+        recorded.is_ok()
     }
 }
 

@@ -199,10 +199,12 @@ fn description(line: &Line) -> String {
         Entry::ServiceRefused { job, port, over_cap, unreachable } => {
             format!("refused {job} port {port}: {over_cap} too many at once, {unreachable} unreachable")
         }
-        Entry::Refused { uid, profile, reason } => {
+        Entry::Refused { uid, pid, profile, reason, .. } => {
             let uid = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
-            format!("refused uid {uid} profile {profile}: {reason}")
+            let pid = pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
+            format!("refused uid {uid}{pid} profile {profile}: {reason}")
         }
+        Entry::AlsoRefused { uid, count } => format!("refused uid {uid}: {count} more"),
         Entry::Ended { job, ended_by, exit_code, signal, step, wall_ms, .. } => {
             let how = serde_json::to_value(ended_by).ok();
             let how = how.as_ref().and_then(|v| v.as_str()).unwrap_or("?").to_owned();

@@ -5,6 +5,7 @@
 //! in a sealed memfd that the monitor forwards unread. `docs/architecture.md` has the table of which
 //! message is allowed when.
 
+mod denial;
 mod limit;
 mod outcome;
 mod refusal;
@@ -13,6 +14,7 @@ mod to_monitor;
 mod to_server;
 mod wire;
 
+pub use denial::Denial;
 pub use limit::{AskedLimits, LimitField};
 pub use outcome::{Outcome, OutcomeEnforced};
 pub use refusal::{ConnectionRefusal, LaunchRefusal};

@@ -1,7 +1,7 @@
 //! What the server half says to the monitor.
 
 use super::{
-    AskedLimits, ConnectionId, JobId, Malformed, Message, ServiceCounts,
+    AskedLimits, ConnectionId, Denial, JobId, Malformed, Message, ServiceCounts,
     wire::{Reader, Writer},
 };
 use cordon_protocol::limits;
@@ -63,6 +63,15 @@ pub enum ToMonitor {
         /// Of each.
         counts: Vec<ServiceCounts>,
     },
+    /// In place of `Launch`: the server itself has refused what the client asked for.
+    Refused {
+        /// Whose.
+        connection: ConnectionId,
+        /// Name of the profile, as far as there is room.
+        profile: String,
+        /// Why.
+        denial: Denial,
+    },
 }
 
 impl ToMonitor {
@@ -73,6 +82,7 @@ impl ToMonitor {
             | Self::KillJob { connection, .. }
             | Self::DeleteWorkspace { connection, .. }
             | Self::Services { connection, .. }
+            | Self::Refused { connection, .. }
             | Self::Collect(connection)
             | Self::ListWorkspaces(connection)
             | Self::Cancel(connection)
@@ -127,6 +137,13 @@ impl ToMonitor {
                 writer.list(counts, ServiceCounts::write);
                 writer.message
             }
+            Self::Refused { connection, profile, denial } => {
+                let mut writer = Writer::new(12);
+                writer.number(*connection);
+                writer.text(profile, limits::NAME_MAX_BYTES);
+                writer.index(&Denial::ALL, denial);
+                writer.message
+            }
         }
     }
 
@@ -162,6 +179,11 @@ impl ToMonitor {
             11 => Self::Services {
                 connection: reader.number()?,
                 counts: reader.list(limits::SERVICES_MAX, ServiceCounts::read)?,
+            },
+            12 => Self::Refused {
+                connection: reader.number()?,
+                profile: reader.text(limits::NAME_MAX_BYTES)?,
+                denial: reader.index(&Denial::ALL)?,
             },
             _ => return Err(Malformed),
         };

@@ -37,6 +37,7 @@ fn one_runs_one_waits_and_the_next_is_refused() {
     let refusal = third.refusal();
     assert_eq!(refusal.code, RefusalCode::Busy);
     assert!(refusal.message.contains("1 commands of this user run already and 1 wait"), "{refusal:?}");
+    third.denied(&monitor, "small", Denial::Busy);
     third.close(&monitor);
     let mut asking = monitor.ask(&Request::Ps);
     let Some(Event::Jobs(jobs)) = asking.event() else { panic!("no jobs") };
@@ -123,6 +124,7 @@ fn one_that_waits_too_long_is_told_how_long_and_its_place_in_the_queue_is_free()
             "no place came free within 30ms, for which this command has waited: 1 commands of this user run";
         assert!(refusal.message.contains(says), "{refusal:?}");
         assert!(refusal.hint.unwrap().contains("profiles.small.queue_timeout"));
+        waiting.denied(&monitor, "small", Denial::Busy);
         waiting.close(&monitor);
     }
     monitor.exit(command);
@@ -188,6 +190,7 @@ fn a_changed_policy_holds_for_whoever_asks_then_and_for_those_that_wait() {
     early.close(&monitor);
     let mut gone = monitor.ask(&Request::Run(Box::new(line("d"))));
     assert_eq!(gone.refusal().code, RefusalCode::UnknownProfile);
+    gone.denied(&monitor, "default", Denial::UnknownProfile);
     gone.close(&monitor);
     let new = RunRequest { profile: Some("another".into()), ..line("e") };
     let new = monitor.ask(&Request::Run(Box::new(new)));
