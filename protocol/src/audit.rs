@@ -4,8 +4,10 @@
 //! the line before. Changing, removing or reordering a line breaks the chain; cutting lines off the end is
 //! seen from the head, which the executor keeps elsewhere and tells the journal.
 
+mod older;
 mod text;
 
+pub use older::{older_number, older_path};
 pub use text::{About, FileText, TEXT_MAX, Text, TextProblem, compare, line_hash, read_text_line, text_line};
 
 use crate::{EndedBy, LimitName, ServiceUse};
@@ -21,6 +23,22 @@ pub enum Entry {
     Started {
         /// Its version.
         version: String,
+        /// The configuration that is in force.
+        #[serde(flatten)]
+        configuration: Configuration,
+    },
+    /// The configuration was to be read anew.
+    Reloaded {
+        /// It was taken over whole; otherwise what was in force before stays.
+        taken_over: bool,
+        /// The one that is in force from here on.
+        #[serde(flatten)]
+        configuration: Configuration,
+    },
+    /// A rotation removes older files: what is kept begins with this number.
+    Dropped {
+        /// Number of a line.
+        before: u64,
     },
     /// A command was launched; written before anything of it runs.
     Launch {
@@ -121,6 +139,17 @@ pub enum Entry {
     },
     /// The executor ended in order.
     Stopped,
+}
+
+/// A configuration that is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Path of the file.
+    #[serde(default)]
+    pub file: String,
+    /// SHA-256 of the file's bytes, as they were read, hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
 }
 
 /// A half of the executor.
@@ -258,10 +287,17 @@ pub fn read_line(text: &str, number: u64) -> Result<(Line, String), Broken> {
 #[derive(Debug, Default)]
 pub struct Walk {
     head: Head,
+    /// Lines of the file that is walked along now.
     lines: u64,
+    begun: bool,
 }
 
 impl Walk {
+    /// From here on lines are those of the next file, which goes on where the last one ended.
+    pub fn begin_file(&mut self) {
+        self.lines = 0;
+    }
+
     /// The next line of the file.
     ///
     /// # Errors
@@ -271,7 +307,7 @@ impl Walk {
         let number = self.lines;
         let (line, hash) = read_line(text, number)?;
         // A trail whose older lines were rotated away begins anywhere.
-        let first = number == 1;
+        let first = !std::mem::replace(&mut self.begun, true);
         if !first && line.seq != self.head.seq + 1 {
             return Err(Broken::OutOfOrder { line: number, expected: self.head.seq + 1, found: line.seq });
         }
@@ -333,6 +369,14 @@ mod tests {
         assert_eq!(walk(&lines, &head), Ok(()));
         // Rotation takes lines from the front.
         assert_eq!(walk(&lines[2..], &head), Ok(()));
+        // In the next file lines are counted anew, and the chain goes on.
+        let mut walk = Walk::default();
+        for file in [&lines[..2], &lines[3..]] {
+            walk.begin_file();
+            let walked = file.iter().try_for_each(|line| walk.step(line).map(drop));
+            let missing = Err(Broken::OutOfOrder { line: 1, expected: 3, found: 4 });
+            assert_eq!(walked, if file.len() == 2 && file[0] == lines[0] { Ok(()) } else { missing });
+        }
     }
 
     #[test]

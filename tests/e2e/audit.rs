@@ -190,10 +190,10 @@ fn log_of(executor: &Executor) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{}", executor.pid(), at.display()))
 }
 
-fn verify_log(executor: &Executor) -> process::Ran {
+fn verify_log(executor: &Executor, options: &[&str]) -> process::Ran {
     let mut command = Command::new(&programs().cordon);
     command.args(["audit", "verify", "--file"]).arg(log_of(executor).join("audit.jsonl"));
-    command.arg("--head").arg(executor.directory().join("state/audit.head"));
+    command.arg("--head").arg(executor.directory().join("state/audit.head")).args(options);
     process::run(command, &[])
 }
 
@@ -212,7 +212,10 @@ fn nothing_runs_while_the_directory_of_the_trail_is_gone() {
     // A new one is begun, and the chain goes on.
     fs::create_dir(log_of(&executor)).unwrap();
     executor.assert_works();
-    let verified = verify_log(&executor);
+    // What is gone is missed.
+    let verified = verify_log(&executor, &[]);
+    assert!(verified.status == 1 && verified.stderr.contains("an older file is missing"), "{verified:?}");
+    let verified = verify_log(&executor, &["--partial"]);
     assert_eq!(verified.status, 0, "{verified:?}");
     // The text alone.
     let (texts, moved) = (log_of(&executor).join("commands.jsonl"), log_of(&executor).join("moved"));
@@ -222,7 +225,7 @@ fn nothing_runs_while_the_directory_of_the_trail_is_gone() {
     fs::remove_dir(&texts).unwrap();
     fs::rename(&moved, &texts).unwrap();
     executor.assert_works();
-    let verified = verify_log(&executor);
+    let verified = verify_log(&executor, &["--partial"]);
     assert!(verified.status == 0 && verified.text().contains("2 texts are of what ran"), "{verified:?}");
 }
 
@@ -242,7 +245,7 @@ fn nothing_runs_while_the_trail_is_on_a_read_only_file_system() {
     assert_refused(&executor);
     inside(&["umount", &at]);
     executor.assert_works();
-    assert_eq!(verify_log(&executor).status, 0);
+    assert_eq!(verify_log(&executor, &[]).status, 0);
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn nothing_runs_while_the_disk_is_full_and_no_half_of_a_launch_is_left() {
     assert_refused(&executor);
     fs::remove_file(fill).unwrap();
     executor.assert_works();
-    let verified = verify_log(&executor);
+    let verified = verify_log(&executor, &[]);
     assert_eq!(verified.status, 0, "{verified:?}");
 }
 
@@ -356,4 +359,81 @@ fn a_peer_that_is_refused_in_a_loop_has_few_lines_and_a_count() {
     assert_all_told(&fs::read_to_string(trail(&executor)).unwrap(), 50);
     assert!(show(&executor, &[]).contains("refused uid 0: "));
     assert_eq!(verify(&executor).status, 0);
+}
+
+#[test]
+fn a_trail_that_has_grown_is_moved_aside_and_a_file_that_is_taken_out_is_missed() {
+    let executor = Executor::start("audit_max_size = \"64K\"\naudit_keep = 3\n");
+    let mut command = process::tied(&programs().cordon);
+    command.args(["audit", "show", "--follow", "--file"]).arg(trail(&executor));
+    let following = process::Process::start(command);
+    let padding = "a".repeat(30_000);
+    let older = |path: PathBuf, number: u32| PathBuf::from(format!("{}.{number}", path.display()));
+    let run = || executor.report(&["-c", &format!(": {padding}")]).id;
+    let mut jobs = Vec::new();
+    while !older(trail(&executor), 2).exists() {
+        jobs.push(run());
+    }
+    // Whoever follows and whoever looks later sees each.
+    let shown = show(&executor, &[]);
+    for job in &jobs {
+        following.wait_for(&format!("launch  {job}"));
+        let launch = shown.find(&format!("launch  {job}")).unwrap();
+        assert!(shown[launch..].lines().nth(1).unwrap().contains("/bin/bash -c ': aaa"), "{job}");
+    }
+    let verified = verify(&executor);
+    let says = format!("{} texts are of what ran", jobs.len());
+    assert!(verified.status == 0 && verified.text().contains("lines in 3 files hold"), "{verified:?}");
+    assert!(verified.text().contains(&says), "{verified:?}");
+    for path in [trail(&executor), texts(&executor)] {
+        let meta = fs::metadata(older(path, 1)).unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o640, 0, host::gid_of("cordon")));
+    }
+    // Any of the files.
+    let away = executor.directory().join("away");
+    for (path, number, says) in [
+        (trail(&executor), 2, "an older file is missing"),
+        (trail(&executor), 1, "missing, doubled or moved"),
+        (texts(&executor), 2, "its text is missing"),
+        (texts(&executor), 1, "its text is missing"),
+    ] {
+        let file = older(path, number);
+        fs::rename(&file, &away).unwrap();
+        let verified = verify(&executor);
+        assert!(verified.status == 1 && verified.stderr.contains(says), "{file:?}: {verified:?}");
+        fs::rename(&away, &file).unwrap();
+    }
+    assert_eq!(verify(&executor).status, 0);
+    // A line of one.
+    let file = older(trail(&executor), 2);
+    let whole = fs::read_to_string(&file).unwrap();
+    fs::write(&file, whole.replacen("\"uid\":0", "\"uid\":1", 1)).unwrap();
+    let verified = verify(&executor);
+    assert!(verified.status == 1 && verified.stderr.contains("audit.jsonl.2: line"), "{verified:?}");
+    fs::write(&file, whole).unwrap();
+    // More of them than stay: the oldest go, as the trail says.
+    while !older(trail(&executor), 3).exists() || !show(&executor, &[]).contains("rotation: lines before") {
+        run();
+    }
+    assert!(!older(trail(&executor), 4).exists() && !older(texts(&executor), 4).exists());
+    let verified = verify(&executor);
+    assert!(verified.status == 0 && verified.text().contains("lines in 4 files hold"), "{verified:?}");
+    fs::rename(older(trail(&executor), 3), &away).unwrap();
+    let verified = verify(&executor);
+    assert!(verified.status == 1 && verified.stderr.contains("an older file is missing"), "{verified:?}");
+    following.signal(Signal::SIGTERM);
+}
+
+#[test]
+fn the_log_says_when_the_trail_cannot_be_written_and_when_it_can_again() {
+    let mut executor = with_own_log(&[]);
+    fs::remove_dir_all(log_of(&executor)).unwrap();
+    assert_refused(&executor);
+    assert_refused(&executor);
+    let log = executor.process().log();
+    assert_eq!(log.matches("nothing runs until it can be written again").count(), 1, "{log}");
+    fs::create_dir(log_of(&executor)).unwrap();
+    executor.assert_works();
+    let log = executor.process().log();
+    assert_eq!(log.matches("audit: it is written again").count(), 1, "{log}");
 }

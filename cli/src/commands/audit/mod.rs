@@ -1,12 +1,13 @@
 //! `cordon audit`: shows the executor's audit trail with the text of each command, and checks both.
 
+mod files;
 mod tail;
 mod verify;
 
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
     Bytes,
-    audit::{Entry, Line, Text, read_line, read_text_line},
+    audit::{Configuration, Entry, Line, Text, read_line, read_text_line},
     limits,
     sealed::Work,
 };
@@ -61,6 +62,9 @@ enum Action {
         /// standard input
         #[arg(long, value_name = "FILE")]
         anchors: Option<PathBuf>,
+        /// Let the trail begin later than it says: its older files are kept elsewhere
+        #[arg(long)]
+        partial: bool,
     },
 }
 
@@ -75,9 +79,13 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     let texts = args.texts.clone().unwrap_or_else(|| path.with_file_name(TEXTS));
     match &args.action {
         Action::Show { follow, json } => show(&path, &texts, *follow, *json),
-        Action::Verify { head, anchors } => {
-            verify::execute(&path, &texts, head.as_deref(), anchors.as_deref())
-        }
+        Action::Verify { head, anchors, partial } => verify::execute(&verify::Check {
+            trail: &path,
+            texts: &texts,
+            head: head.as_deref(),
+            anchors: anchors.as_deref(),
+            partial: *partial,
+        }),
     }
 }
 
@@ -184,7 +192,16 @@ fn quoted(text: &str) -> String {
 /// One line for people; times are UTC.
 fn description(line: &Line) -> String {
     let what = match &line.entry {
-        Entry::Started { version } => format!("executor {version} started"),
+        Entry::Started { version, configuration } => {
+            format!("executor {version} started{}", configuration_of(configuration))
+        }
+        Entry::Reloaded { taken_over: true, configuration } => {
+            format!("configuration read anew{}", configuration_of(configuration))
+        }
+        Entry::Reloaded { taken_over: false, configuration } => {
+            format!("configuration refused, as before{}", configuration_of(configuration))
+        }
+        Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {
             let workspace = workspace.as_ref().map(|name| format!(" workspace {name}")).unwrap_or_default();
             let request = request.get(..12).unwrap_or(request);
@@ -216,6 +233,12 @@ fn description(line: &Line) -> String {
         Entry::Stopped => "executor stopped".to_owned(),
     };
     format!("{:>6} {} {what}", line.seq, utc(line.time_ms))
+}
+
+/// Which configuration is in force; lines of older versions do not say.
+fn configuration_of(configuration: &Configuration) -> String {
+    let Configuration { file, sha256 } = configuration;
+    if file.is_empty() { String::new() } else { format!(" with {file} sha256 {sha256}") }
 }
 
 /// `2026-11-30T04:05:06.007Z`.

@@ -176,8 +176,8 @@ fn a_changed_policy_holds_for_whoever_asks_then_and_for_those_that_wait() {
     config.profiles.insert("small".into(), changed.clone());
     config.profiles.insert("another".into(), Profile { name: "another".into(), ..changed });
     config.profiles.remove("default");
-    let Config { cwd, free_space_min, max_commands, profiles, .. } = config;
-    let policy = Policy { cwd, free_space_min, max_commands, profiles };
+    let Config { cwd, free_space_min, max_commands, profiles, sha256, .. } = config;
+    let policy = Policy { cwd, free_space_min, max_commands, profiles, sha256 };
     let mut file = File::from(sealed(&policy.encode().unwrap()).unwrap());
     file.rewind().unwrap();
     monitor.say(&ToServer::Policy, &[file.as_fd()]);
