@@ -1,4 +1,7 @@
-//! The audit trail: one JSON line for each launch, refusal and end, each with the hash of the one before.
+//! The audit trail: one JSON line for each thing that happened ([`Entry`]), each with the hash of the one before.
+//!
+//! Every launch and every end of a command has a line, and every launch that is refused has one or is counted in one.
+//! Who asked is the kernel's word, what happened the root half's; where a line has another's word, its entry says so.
 //!
 //! A line ends with `"hash"`, the SHA-256 of everything before that field, in which `"prev"` is the hash of
 //! the line before. Changing, removing or reordering a line breaks the chain; cutting lines off the end is

@@ -404,6 +404,19 @@ fn a_trail_that_has_grown_is_moved_aside_and_a_file_that_is_taken_out_is_missed(
         fs::rename(&away, &file).unwrap();
     }
     assert_eq!(verify(&executor).status, 0);
+    // A copy of one, elsewhere: neither end is known.
+    let copies = tempfile::tempdir().unwrap();
+    for path in [trail(&executor), texts(&executor)] {
+        fs::copy(older(path.clone(), 1), copies.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let copy = |options: &[&str]| {
+        let mut command = Command::new(&programs().cordon);
+        command.args(["audit", "verify", "--file"]).arg(copies.path().join("audit.jsonl")).args(options);
+        process::run(command, &[])
+    };
+    let (part, whole) = (copy(&["--partial"]), copy(&[]));
+    assert!(part.status == 0 && part.stderr.is_empty(), "{part:?}");
+    assert!(whole.status == 1 && whole.stderr.contains("an older file is missing"), "{whole:?}");
     // A line of one.
     let file = older(trail(&executor), 2);
     let whole = fs::read_to_string(&file).unwrap();

@@ -49,7 +49,7 @@ impl Part {
 }
 
 /// The older files, the oldest first.
-pub(super) fn older(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub(in crate::commands) fn older(path: &Path) -> io::Result<Vec<PathBuf>> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory.unwrap_or(Path::new(".")))? {

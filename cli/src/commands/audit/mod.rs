@@ -1,6 +1,6 @@
 //! `cordon audit`: shows the executor's audit trail with the text of each command, and checks both.
 
-mod files;
+pub(super) mod files;
 mod tail;
 mod verify;
 
@@ -23,7 +23,8 @@ Examples:
   sudo cordon audit show
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
-  sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)";
+  sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)
+  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -62,7 +63,8 @@ enum Action {
         /// standard input
         #[arg(long, value_name = "FILE")]
         anchors: Option<PathBuf>,
-        /// Let the trail begin later than it says: its older files are kept elsewhere
+        /// Check a part of a trail, whose older or newer files are elsewhere: it may begin anywhere, and its end is
+        /// compared with a head that is named, and no other
         #[arg(long)]
         partial: bool,
     },

@@ -20,7 +20,7 @@ pub(super) struct Check<'a> {
     pub(super) head: Option<&'a Path>,
     /// What the executor logged.
     pub(super) anchors: Option<&'a Path>,
-    /// Older files may be elsewhere.
+    /// Older and newer files may be elsewhere.
     pub(super) partial: bool,
 }
 
@@ -106,8 +106,8 @@ impl Walked {
     fn finish(&mut self, check: &Check<'_>, anchors: Vec<Head>) -> Result<(), Failure> {
         let default = check.trail.with_file_name("state").join("executor/audit.head");
         let candidates = [default, PathBuf::from("/var/lib/cordon/executor/audit.head")];
-        let kept =
-            check.head.map(Path::to_owned).or_else(|| candidates.into_iter().find(|file| file.exists()));
+        let mut usual = candidates.into_iter().filter(|_| !check.partial);
+        let kept = check.head.map(Path::to_owned).or_else(|| usual.find(|file| file.exists()));
         let kept = kept.map(|file| read_head(&file)).transpose()?;
         let last = anchors.into_iter().max_by_key(|anchor| anchor.seq);
         let mut problems = Vec::new();
@@ -122,7 +122,7 @@ impl Walked {
             problems.extend(self.recorded.missing_before());
         }
         self.problems.extend(problems.into_iter().map(|problem| (check.trail.to_owned(), problem)));
-        if kept.is_none() {
+        if kept.is_none() && !check.partial {
             output::complain(
                 "cordon: note: no head was found to compare with, so that lines cut off the end are not missed; name it with --head",
             );
