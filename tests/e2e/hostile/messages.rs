@@ -10,7 +10,7 @@ use crate::harness::{
     stretched,
 };
 use cordon_executor::{
-    monitor::link::{AskedLimits, Denial, LaunchRefusal, MESSAGE_LEN, ServiceCounts, ToMonitor, ToServer},
+    monitor::link::{AskedLimits, LaunchRefusal, MESSAGE_LEN, ServiceCounts, ToMonitor, ToServer},
     sys::scm,
 };
 use cordon_protocol::EndedBy;
@@ -381,66 +381,4 @@ fn numbers_of_services_are_taken_once_from_a_command_that_had_some_and_has_ended
     hostile.send(&services(second, 2), &[]);
     hostile.assert_works();
     assert_eq!(lines(), 3);
-}
-
-#[test]
-fn a_refusal_of_the_server_s_is_recorded_once_of_a_peer_that_is_there_and_under_the_kernel_s_name() {
-    let hostile = Hostile::start();
-    let (connection, mut child) = hostile.stranger();
-    let refused = |connection| {
-        let profile = "default\",\"uid\":0,\"x\":\"".to_owned();
-        ToMonitor::Refused { connection, profile, denial: Denial::LimitRefused }
-    };
-    let lines = || {
-        let text = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
-        text.lines().filter(|line| line.contains("refused")).map(str::to_owned).collect::<Vec<_>>()
-    };
-    // Of numbers that nobody has, and with a reason that is none.
-    for other in [0, connection + 1, u64::MAX - 1] {
-        hostile.send(&refused(other), &[]);
-    }
-    let mut forged = refused(connection).encode();
-    let last = forged.iter().rposition(|byte| *byte != 0).unwrap();
-    forged[last] = 0xff;
-    scm::send(hostile.link.as_fd(), &forged, &[]).unwrap();
-    hostile.assert_works();
-    assert_eq!(lines(), [""; 0]);
-    // Again and again; then nothing more is launched for it.
-    for _ in 0..5 {
-        hostile.send(&refused(connection), &[]);
-    }
-    hostile.launch(connection, "default", AskedLimits::default(), shell("true").as_fd());
-    assert_eq!(hostile.refusal(connection), LaunchRefusal::OutOfOrder);
-    let seen = lines();
-    assert_eq!(seen.len(), 2, "{seen:?}");
-    let who = format!("\"event\":\"refused\",\"uid\":{STRANGER},\"pid\":{},\"profile\":", child.id());
-    assert!(seen.iter().all(|line| line.contains(&who)), "{who}: {seen:?}");
-    assert!(seen[0].contains("\"reason\":\"LimitRefused\",\"by\":\"server\""), "{seen:?}");
-    assert!(seen[1].contains("\"reason\":\"OutOfOrder\",\"by\":\"monitor\""), "{seen:?}");
-    // Nor of one whose command has been launched.
-    let (launched, _stream) = hostile.peer();
-    hostile.launched(launched, "default", "true");
-    hostile.ended(launched);
-    hostile.send(&refused(launched), &[]);
-    hostile.assert_works();
-    assert_eq!(lines().len(), 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
-fn a_server_that_refuses_for_ever_does_not_fill_the_trail() {
-    let mut hostile = Hostile::start();
-    for _ in 0..100 {
-        let (connection, stream) = hostile.peer();
-        let profile = "p".repeat(64);
-        hostile.send(&ToMonitor::Refused { connection, profile, denial: Denial::Busy }, &[]);
-        drop(stream);
-        hostile.send(&ToMonitor::Closed(connection), &[]);
-    }
-    hostile.assert_works();
-    hostile.process.signal(Signal::SIGTERM);
-    assert!(hostile.process.wait(Duration::from_secs(20)).success());
-    let text = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
-    crate::audit::assert_all_told(&text, 100);
 }
