@@ -7,7 +7,7 @@ mod verify;
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
     Bytes,
-    audit::{Configuration, Entry, Line, Text, read_line, read_text_line},
+    audit::{Configuration, Entry, Half, Line, Text, read_line, read_text_line},
     limits,
     sealed::Work,
 };
@@ -218,10 +218,11 @@ fn description(line: &Line) -> String {
         Entry::ServiceRefused { job, port, over_cap, unreachable } => {
             format!("refused {job} port {port}: {over_cap} too many at once, {unreachable} unreachable")
         }
-        Entry::Refused { uid, pid, profile, reason, .. } => {
+        Entry::Refused { uid, pid, profile, reason, by } => {
             let uid = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
             let pid = pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
-            format!("refused uid {uid}{pid} profile {profile}: {reason}")
+            let by = if *by == Half::Server { ", as the server half says" } else { "" };
+            format!("refused uid {uid}{pid} profile {profile}: {reason}{by}")
         }
         Entry::AlsoRefused { uid, count } => format!("refused uid {uid}: {count} more"),
         Entry::Ended { job, ended_by, exit_code, signal, step, wall_ms, .. } => {

@@ -55,6 +55,8 @@ impl Audit {
     }
 
     fn rotate(&mut self) -> Result<(), Fault> {
+        // Texts that somebody else has put there are not ours to move.
+        self.texts.settle()?;
         // The trail first: were it broken off in between, the texts would reach back further than the trail, and no
         // launch be without its text.
         move_aside(self.trail.path())?;
@@ -290,7 +292,20 @@ mod tests {
         let mut audit = Audit::open(&trail, &place.0.join("head"), 0, rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(fs::read_to_string(&trail).unwrap().lines().count(), 41);
-        assert!(older(&trail).unwrap().is_empty());
+        // Nor are the texts moved, which would leave launches without.
+        assert!(older(&trail).unwrap().is_empty() && older(&place.texts()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn texts_that_somebody_else_has_put_there_are_not_moved_aside() {
+        let place = Place::new("foreign");
+        let mut audit = place.open(9);
+        fs::remove_file(place.texts()).unwrap();
+        fs::write(place.texts(), "foreign").unwrap();
+        (0..40).for_each(|_| audit.record(Entry::Stopped).unwrap());
+        assert_eq!(fs::read_to_string(place.texts()).unwrap(), "foreign");
+        assert!(older(&place.texts()).unwrap().is_empty());
+        assert_eq!(place.assert_from(1), 41);
     }
 
     #[test]
