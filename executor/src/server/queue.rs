@@ -301,7 +301,7 @@ mod tests {
             let mut calm = [queue.enter(2, &other).unwrap()];
             assert_eq!(turns(&mut calm), [Position(1)]);
             // Whichever it is, whatever waits before.
-            holding[ends].end();
+            drop(holding.remove(ends));
             assert_eq!(turns(&mut calm), [Place]);
             assert!(turns(&mut more).iter().all(|turn| *turn != Place));
         }
