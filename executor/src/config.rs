@@ -11,8 +11,11 @@ pub use policy::{POLICY_MAX, Policy};
 pub use services::Relays;
 pub use users::{Account, OVERFLOW_UID, Users};
 
-use crate::profile::{Profile, ProfileError, RawProfile};
-use cordon_protocol::{Bytes, configuration::line_of, limits};
+use crate::{
+    monitor::Rotation,
+    profile::{Profile, ProfileError, RawProfile},
+};
+use cordon_protocol::{Bytes, audit::sha256, configuration::line_of, limits};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
@@ -21,6 +24,11 @@ use std::{
 };
 use trusted::Source;
 use users::RawUsers;
+
+/// Least size of a trail that is moved aside, bytes: room for some commands with their texts.
+const AUDIT_SIZE_LEAST: u64 = 64 << 10;
+/// Most older files that stay.
+const AUDIT_KEEP_MOST: u32 = 999;
 
 /// Checked configuration.
 #[derive(Debug, Clone)]
@@ -31,6 +39,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The audit trail.
     pub audit: PathBuf,
+    /// How large its files may grow.
+    pub rotation: Rotation,
     /// What happens where the host lacks a layer.
     pub require: Require,
     /// Least Landlock ABI that is accepted under `strict`.
@@ -49,6 +59,8 @@ pub struct Config {
     pub relays: Relays,
     /// By name.
     pub profiles: BTreeMap<String, Profile>,
+    /// SHA-256 of the file's bytes, hexadecimal.
+    pub sha256: String,
 }
 
 /// Whether a lesser host will do.
@@ -133,6 +145,10 @@ struct RawConfig {
     state_dir: PathBuf,
     #[serde(default = "default_audit")]
     audit: PathBuf,
+    #[serde(default = "default_audit_max_size")]
+    audit_max_size: Bytes,
+    #[serde(default = "default_audit_keep")]
+    audit_keep: u32,
     #[serde(default = "default_require")]
     require: Require,
     #[serde(default = "default_abi")]
@@ -159,6 +175,14 @@ fn default_state_dir() -> PathBuf {
 
 fn default_audit() -> PathBuf {
     limits::AUDIT_FILE.into()
+}
+
+fn default_audit_max_size() -> Bytes {
+    Bytes(32 << 20)
+}
+
+fn default_audit_keep() -> u32 {
+    7
 }
 
 fn default_require() -> Require {
@@ -208,7 +232,8 @@ impl Config {
     }
 
     fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        Self::from_raw(parse(path, text)?).map_err(|error| error.located(path, text))
+        let config = Self::from_raw(parse(path, text)?).map_err(|error| error.located(path, text))?;
+        Ok(Self { sha256: sha256(text.as_bytes()), ..config })
     }
 
     /// What an empty file means.
@@ -241,6 +266,8 @@ impl Config {
             let text = "max_commands: 0 would let nothing run; use 1 or more";
             return Err(ConfigError::Value(text.to_owned()));
         }
+        let rotation = Rotation { size: raw.audit_max_size.0, keep: raw.audit_keep };
+        check_rotation(rotation).map_err(ConfigError::Value)?;
         let users = Users::from_raw(&raw.users)?;
         let home = raw.home.unwrap_or_else(|| default_home(users.command.name()));
         if home.parent() != Some(Path::new("/home")) {
@@ -269,6 +296,7 @@ impl Config {
             socket: raw.socket,
             state_dir: raw.state_dir,
             audit: raw.audit,
+            rotation,
             require: raw.require,
             landlock_abi_min: raw.landlock_abi_min,
             users,
@@ -278,6 +306,20 @@ impl Config {
             max_commands: raw.max_commands,
             relays: Relays::of(profiles.values()),
             profiles,
+            sha256: String::new(),
         })
     }
+}
+
+/// The bounds of what is written in the file.
+fn check_rotation(rotation: Rotation) -> Result<(), String> {
+    let Rotation { size, keep } = rotation;
+    if size != 0 && size < AUDIT_SIZE_LEAST {
+        let (size, least) = (Bytes(size), Bytes(AUDIT_SIZE_LEAST));
+        return Err(format!("audit_max_size: {size} is below the least, {least}; 0 is no limit"));
+    }
+    if !(1..=AUDIT_KEEP_MOST).contains(&keep) {
+        return Err(format!("audit_keep: {keep} is not from 1 to {AUDIT_KEEP_MOST}"));
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use cordon_executor::{
     steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
+use cordon_protocol::audit::{Configuration, Entry};
 use cordon_protocol::supervision::{PARENT_VARIABLE, Supervision};
 use nix::{
     fcntl::{Flock, FlockArg},
@@ -208,7 +209,10 @@ fn serve_in(
     let plans = Plans::prepare(&config, &host)?;
     let (listener, _bound) = listen(&config.socket, config.users.group)?;
     let speaks_to_test = server.is_none();
-    let audit = Audit::open(&config.audit, &config.state_dir.join("audit.head"), config.users.group);
+    let configuration = Configuration { file: file.display().to_string(), sha256: config.sha256.clone() };
+    let started = Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned(), configuration };
+    let head = config.state_dir.join("audit.head");
+    let audit = Audit::open(&config.audit, &head, config.users.group, config.rotation, started);
     let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
     let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
     let reload = Reload::new(file.to_owned(), config.clone());

@@ -1,12 +1,19 @@
-//! The audit trail: one JSON line for each launch, refusal and end, each with the hash of the one before.
+//! The audit trail: one JSON line for each thing that happened ([`Entry`]), each with the hash of the one before.
+//!
+//! Every launch and every end of a command has a line, and every launch that is refused has one or is counted in one.
+//! Who asked is the kernel's word, what happened the root half's; where a line has another's word, its entry says so.
 //!
 //! A line ends with `"hash"`, the SHA-256 of everything before that field, in which `"prev"` is the hash of
 //! the line before. Changing, removing or reordering a line breaks the chain; cutting lines off the end is
 //! seen from the head, which the executor keeps elsewhere and tells the journal.
 
+mod older;
 mod text;
+mod walk;
 
+pub use older::{older_number, older_path};
 pub use text::{About, FileText, TEXT_MAX, Text, TextProblem, compare, line_hash, read_text_line, text_line};
+pub use walk::{Broken, Walk};
 
 use crate::{EndedBy, LimitName, ServiceUse};
 use serde::{Deserialize, Serialize};
@@ -21,6 +28,22 @@ pub enum Entry {
     Started {
         /// Its version.
         version: String,
+        /// The configuration that is in force.
+        #[serde(flatten)]
+        configuration: Configuration,
+    },
+    /// The configuration was to be read anew.
+    Reloaded {
+        /// It was taken over whole; otherwise what was in force before stays.
+        taken_over: bool,
+        /// The one that is in force from here on.
+        #[serde(flatten)]
+        configuration: Configuration,
+    },
+    /// A rotation removes older files: what is kept begins with this number.
+    Dropped {
+        /// Number of a line.
+        before: u64,
     },
     /// A command was launched; written before anything of it runs.
     Launch {
@@ -48,12 +71,25 @@ pub enum Entry {
     },
     /// A launch was refused; nothing ran.
     Refused {
-        /// Uid of the peer, where the connection was one.
+        /// Uid of the peer, from the kernel; none where the connection was none.
         uid: Option<u32>,
+        /// Number of the process that had connected, from the kernel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
         /// Profile that was asked for.
         profile: String,
         /// Why.
         reason: String,
+        /// Which half refused it, and so whose word profile and reason are.
+        #[serde(default)]
+        by: Half,
+    },
+    /// More launches of a peer were refused than there are lines for.
+    AlsoRefused {
+        /// Uid of the peer, from the kernel.
+        uid: u32,
+        /// How many, since the last line about one.
+        count: u64,
     },
     /// A command ended.
     Ended {
@@ -110,6 +146,28 @@ pub enum Entry {
     Stopped,
 }
 
+/// A configuration that is in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Path of the file.
+    #[serde(default)]
+    pub file: String,
+    /// SHA-256 of the file's bytes, as they were read, hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
+}
+
+/// A half of the executor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// The root half, which writes the trail.
+    #[default]
+    Monitor,
+    /// The one without privilege, which reads what clients write.
+    Server,
+}
+
 /// A line, without its hash.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
@@ -141,53 +199,6 @@ impl Default for Head {
 
 /// Hexadecimal digits of a hash.
 const HASH_LEN: usize = 64;
-
-/// What is wrong with a trail.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// Not a line of a trail, or without its end.
-    #[error("line {line}: not a whole audit line: it was cut off or overwritten")]
-    Malformed {
-        /// Counts from 1.
-        line: u64,
-    },
-    /// The hash is not that of the text.
-    #[error("line {line} (number {seq}): changed: its hash does not fit its text")]
-    Changed {
-        /// Counts from 1.
-        line: u64,
-        /// Its own number.
-        seq: u64,
-    },
-    /// It does not follow the one before.
-    #[error("line {line}: number {found} where {expected} was expected: a line is missing, doubled or moved")]
-    OutOfOrder {
-        /// Counts from 1.
-        line: u64,
-        /// Number that follows.
-        expected: u64,
-        /// Number that is there.
-        found: u64,
-    },
-    /// Right number, wrong chain.
-    #[error("line {line} (number {seq}): does not follow the line before it")]
-    Unchained {
-        /// Counts from 1.
-        line: u64,
-        /// Its own number.
-        seq: u64,
-    },
-    /// The trail ends before, or otherwise than, its head says.
-    #[error(
-        "the trail ends with number {found}, its head is number {expected}: lines are cut off or replaced"
-    )]
-    CutOff {
-        /// Last number that is there.
-        found: u64,
-        /// Number of the head.
-        expected: u64,
-    },
-}
 
 /// SHA-256, hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
@@ -228,104 +239,4 @@ pub fn read_line(text: &str, number: u64) -> Result<(Line, String), Broken> {
         return Err(Broken::Changed { line: number, seq: line.seq });
     }
     Ok((line, hash.to_owned()))
-}
-
-/// A walk along a trail, line by line.
-#[derive(Debug, Default)]
-pub struct Walk {
-    head: Head,
-    lines: u64,
-}
-
-impl Walk {
-    /// The next line of the file.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with it.
-    pub fn step(&mut self, text: &str) -> Result<Line, Broken> {
-        self.lines += 1;
-        let number = self.lines;
-        let (line, hash) = read_line(text, number)?;
-        // A trail whose older lines were rotated away begins anywhere.
-        let first = number == 1;
-        if !first && line.seq != self.head.seq + 1 {
-            return Err(Broken::OutOfOrder { line: number, expected: self.head.seq + 1, found: line.seq });
-        }
-        if !first && line.prev != self.head.hash {
-            return Err(Broken::Unchained { line: number, seq: line.seq });
-        }
-        self.head = Head { seq: line.seq, hash };
-        Ok(line)
-    }
-
-    /// Where the walk stands.
-    pub fn head(&self) -> &Head {
-        &self.head
-    }
-
-    /// Compares the end of the trail with a head kept elsewhere.
-    ///
-    /// # Errors
-    /// `CutOff`.
-    pub fn finish(&self, kept: &Head) -> Result<(), Broken> {
-        if self.head == *kept {
-            return Ok(());
-        }
-        Err(Broken::CutOff { found: self.head.seq, expected: kept.seq })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn trail() -> (Vec<String>, Head) {
-        let mut head = Head::default();
-        let mut lines = Vec::new();
-        for n in 0..5 {
-            let entry =
-                Entry::Refused { uid: Some(n), profile: "}\"p,\"hash\":\"".into(), reason: "r".into() };
-            let (text, next) = append(&head, 1000 + u64::from(n), entry).unwrap();
-            lines.push(text.trim_end().to_owned());
-            head = next;
-        }
-        (lines, head)
-    }
-
-    fn walk(lines: &[String], head: &Head) -> Result<(), Broken> {
-        let mut walk = Walk::default();
-        lines.iter().try_for_each(|line| walk.step(line).map(drop))?;
-        walk.finish(head)
-    }
-
-    #[test]
-    fn a_whole_trail_holds() {
-        let (lines, head) = trail();
-        assert_eq!(walk(&lines, &head), Ok(()));
-        // Rotation takes lines from the front.
-        assert_eq!(walk(&lines[2..], &head), Ok(()));
-    }
-
-    #[test]
-    fn every_change_is_found() {
-        let (lines, head) = trail();
-        let mut changed = lines.clone();
-        changed[2] = changed[2].replace("\"uid\":2", "\"uid\":7");
-        assert_eq!(walk(&changed, &head), Err(Broken::Changed { line: 3, seq: 3 }));
-        let missing = [&lines[..2], &lines[3..]].concat();
-        assert_eq!(walk(&missing, &head), Err(Broken::OutOfOrder { line: 3, expected: 3, found: 4 }));
-        let mut moved = lines.clone();
-        moved.swap(1, 2);
-        assert!(matches!(walk(&moved, &head), Err(Broken::OutOfOrder { line: 2, .. })));
-        let cut = &lines[..4];
-        assert_eq!(walk(cut, &head), Err(Broken::CutOff { found: 4, expected: 5 }));
-        let mut half = lines.clone();
-        half[4].truncate(60);
-        assert_eq!(walk(&half, &head), Err(Broken::Malformed { line: 5 }));
-        // A line made anew with a hash of its own does not fit the next.
-        let (forged, _) = append(&Head { seq: 2, hash: head.hash.clone() }, 5, Entry::Stopped).unwrap();
-        let mut replaced = lines;
-        replaced[2] = forged.trim_end().to_owned();
-        assert_eq!(walk(&replaced, &head), Err(Broken::Unchained { line: 3, seq: 3 }));
-    }
 }

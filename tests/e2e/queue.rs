@@ -137,7 +137,7 @@ fn whoever_waits_sees_its_position_and_one_that_leaves_frees_its_own() {
     let seen: Vec<_> = waiting.iter_mut().map(|(connection, _)| queued(connection)).collect();
     assert_eq!(seen, [1, 2, 3]);
     let refusal = executor.refusal(line("echo one too many"));
-    assert!(refusal.starts_with("busy: ") && refusal.contains("3 wait"), "{refusal}");
+    assert!(refusal.starts_with("busy: ") && refusal.contains("3 in the queue"), "{refusal}");
     let listing = process::run(executor.cordon(&["ps"]), &[]).text();
     assert!(["queued (1)", "queued (2)", "queued (3)"].iter().all(|row| listing.contains(row)), "{listing}");
     waiting.remove(0);
@@ -149,6 +149,30 @@ fn whoever_waits_sees_its_position_and_one_that_leaves_frees_its_own() {
     collect(connection).unwrap();
     assert!(matches!(waiting[0].0.next_event().unwrap(), Event::Started { .. }));
     assert_eq!((queued(&mut waiting[1].0), queued(&mut last)), (1, 2));
+}
+
+#[test]
+fn whoever_waits_at_a_terminal_is_told_where_it_stands_and_nobody_else_is() {
+    let executor = Executor::start("[profiles.default]\nconcurrency = 1\n");
+    let (connection, stdin) = held(&executor);
+    let code = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let mut terminal = process::tied("/usr/bin/python3".as_ref());
+    terminal.args(["-c", code]).arg(&programs().cordon).env("CORDON_SOCKET", &executor.socket);
+    terminal.args(["run", "-n", "--", "echo", "at a terminal"]);
+    let mut terminal = process::Process::start(terminal);
+    terminal.wait_for("waiting: position 1");
+    let mut other = executor.cordon(&["run", "-n", "--", "echo", "elsewhere"]);
+    let other = other.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the other one waits", PATIENCE, || {
+        process::run(executor.cordon(&["ps"]), &[]).text().contains("queued (2)")
+    });
+    stdin.end().unwrap();
+    collect(connection).unwrap();
+    terminal.wait_for("at a terminal");
+    assert!(terminal.wait(PATIENCE).success());
+    assert_eq!(terminal.log().matches("waiting: ").count(), 1, "{}", terminal.log());
+    let ran = process::finish(other, "the other command");
+    assert_eq!((ran.status, ran.text().as_str(), ran.stderr.as_str()), (0, "elsewhere\n", ""));
 }
 
 #[test]

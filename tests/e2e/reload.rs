@@ -264,3 +264,55 @@ fn cordon_up_reads_its_profiles_again_and_passes_the_signal_on() {
     assert_eq!(up.inside_profile("added", "echo works"), "works\n");
     assert!(!sandboxed(&marker).is_empty(), "nothing of it was ended");
 }
+
+#[test]
+fn the_trail_says_which_configuration_is_in_force() {
+    let mut reloading = Reloading::start("[profiles.old]\n");
+    let file = reloading.executor.directory().join("executor.toml");
+    let hash = || cordon_protocol::audit::sha256(&fs::read(&file).unwrap());
+    let old = hash();
+    let seen = |reloading: &Reloading| {
+        let text = fs::read_to_string(reloading.executor.directory().join("audit.jsonl")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let of = lines.filter(|line| line["sha256"].is_string());
+        of.map(|line| {
+            assert_eq!(line["file"].as_str(), file.to_str());
+            let hash = line["sha256"].as_str().unwrap().to_owned();
+            (line["event"].as_str().unwrap().to_owned(), line["taken_over"].as_bool(), hash)
+        })
+        .collect::<Vec<_>>()
+    };
+    let mut expected = vec![("started".to_owned(), None, old.clone())];
+    assert_eq!(seen(&reloading), expected);
+    let mut reloaded = |reloading: &Reloading, taken_over, hash| {
+        expected.push(("reloaded".to_owned(), Some(taken_over), hash));
+        assert_eq!(seen(reloading), expected);
+    };
+    reloading.reload("secret = \"7\"\n");
+    reloaded(&reloading, false, old.clone());
+    reloading.reload("[profiles.new]\n");
+    let new = hash();
+    assert_ne!(new, old);
+    reloaded(&reloading, true, new.clone());
+    reloading.reload("audit_keep = 9\n");
+    reloaded(&reloading, false, new);
+    let trail = fs::read_to_string(reloading.executor.directory().join("audit.jsonl")).unwrap();
+    assert!(!trail.contains("secret"), "{trail}");
+}
+
+#[test]
+fn a_policy_that_cannot_be_recorded_does_not_hold() {
+    let mut reloading = Reloading::start("[profiles.old]\n");
+    let trail = reloading.executor.directory().join("audit.jsonl");
+    let away = reloading.executor.directory().join("away");
+    fs::rename(&trail, &away).unwrap();
+    fs::create_dir(&trail).unwrap();
+    let status = reloading.reload("[profiles.new]\n");
+    assert!(status.contains("The configuration stays as it was"), "{status}");
+    fs::remove_dir(&trail).unwrap();
+    fs::rename(&away, &trail).unwrap();
+    assert_eq!(reloading.executor.inside_profile("old", "echo works"), "works\n");
+    let status = reloading.reload("[profiles.new]\n");
+    assert_eq!(status, "STATUS=Configuration read anew: 2 profiles\n");
+    assert_eq!(reloading.executor.inside_profile("new", "echo works"), "works\n");
+}

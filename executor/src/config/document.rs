@@ -2,7 +2,7 @@
 //!
 //! Defaults and bounds are those that the parser uses: what is shown is what an empty file gives.
 
-use super::{ConfigError, RawConfig, Require, default_home, parse};
+use super::{AUDIT_KEEP_MOST, AUDIT_SIZE_LEAST, ConfigError, RawConfig, Require, default_home, parse};
 use crate::{
     monitor::link::LimitField,
     profile::{self, Profile, RawProfile, mode_name},
@@ -51,6 +51,23 @@ fn top(document: &mut Document, raw: &RawConfig) {
         path(&raw.state_dir),
     );
     document.key("The audit trail, one line of JSON each. An absolute path.", "audit", path(&raw.audit));
+    document.key(
+        &format!(
+            "The trail and commands.jsonl beside it are moved aside together (to audit.jsonl.1 and so on) when one of \
+             them has grown so large. A size, \"0\" (they grow on, and are yours to move) or {} and more.",
+            Bytes(AUDIT_SIZE_LEAST)
+        ),
+        "audit_max_size",
+        text(raw.audit_max_size),
+    );
+    document.key(
+        &format!(
+            "Older files of each that stay, 1 to {AUDIT_KEEP_MOST}; those before them are removed, which the trail says. \
+             All together take at most (audit_keep + 1) * 2 * audit_max_size."
+        ),
+        "audit_keep",
+        raw.audit_keep,
+    );
     document.key(
         "\"strict\" refuses to start on a host that lacks a layer and names it; \"available\" warns, runs with the \
          rest, and every report says in `enforced` what held.",

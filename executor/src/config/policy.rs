@@ -18,6 +18,8 @@ pub struct Policy {
     pub max_commands: u32,
     /// As in [`Config`].
     pub profiles: BTreeMap<String, Profile>,
+    /// As in [`Config`].
+    pub sha256: String,
 }
 
 /// Largest encoded policy, bytes.
@@ -49,15 +51,15 @@ impl Config {
         if let Some(key) = self.fixed_difference(&now) {
             return Err(Unchanged::Fixed(key));
         }
-        let Config { cwd, free_space_min, max_commands, profiles, .. } = now;
-        let encoded = Policy { cwd, free_space_min, max_commands, profiles }.encode();
+        let Config { cwd, free_space_min, max_commands, profiles, sha256, .. } = now;
+        let encoded = Policy { cwd, free_space_min, max_commands, profiles, sha256 }.encode();
         encoded.ok().filter(|bytes| bytes.len() <= POLICY_MAX).ok_or(Unchanged::TooLarge)
     }
 
     /// This configuration with another policy.
     pub fn with_policy(&self, policy: Policy) -> Self {
-        let Policy { cwd, free_space_min, max_commands, profiles } = policy;
-        Self { cwd, free_space_min, max_commands, profiles, ..self.clone() }
+        let Policy { cwd, free_space_min, max_commands, profiles, sha256 } = policy;
+        Self { cwd, free_space_min, max_commands, profiles, sha256, ..self.clone() }
     }
 
     /// A key that differs and cannot while the executor runs: processes, sockets, files and mounts depend on it.
@@ -67,6 +69,8 @@ impl Config {
             ("socket", self.socket != now.socket),
             ("state_dir", self.state_dir != now.state_dir),
             ("audit", self.audit != now.audit),
+            ("audit_max_size", self.rotation.size != now.rotation.size),
+            ("audit_keep", self.rotation.keep != now.rotation.keep),
             ("require", self.require != now.require),
             ("landlock_abi_min", self.landlock_abi_min != now.landlock_abi_min),
             ("home", self.home != now.home),
@@ -110,7 +114,8 @@ mod tests {
     fn a_policy_travels_whole() {
         let mut config = fixture::config();
         let cwd = Some("/tmp".to_owned());
-        let policy = Policy { cwd, free_space_min: 7, max_commands: 9, profiles: config.profiles.clone() };
+        let (profiles, sha256) = (config.profiles.clone(), "1".repeat(64));
+        let policy = Policy { cwd, free_space_min: 7, max_commands: 9, profiles, sha256 };
         let arrived = Policy::decode(&policy.encode().unwrap()).unwrap();
         assert_eq!(format!("{arrived:?}"), format!("{policy:?}"));
         config.profiles.clear();
@@ -121,10 +126,12 @@ mod tests {
     #[test]
     fn what_only_a_restart_can_change_is_named() {
         type Change = fn(&mut Config);
-        let changes: [(&str, Change); 13] = [
+        let changes: [(&str, Change); 15] = [
             ("socket", |c| c.socket = PathBuf::from("/x")),
             ("state_dir", |c| c.state_dir = PathBuf::from("/x")),
             ("audit", |c| c.audit = PathBuf::from("/x")),
+            ("audit_max_size", |c| c.rotation.size += 1),
+            ("audit_keep", |c| c.rotation.keep += 1),
             ("require", |c| c.require = crate::config::Require::Available),
             ("landlock_abi_min", |c| c.landlock_abi_min += 1),
             ("home", |c| c.home = PathBuf::from("/home/x")),

@@ -10,7 +10,7 @@ pub(super) fn is_allowed(
     command: Option<job::Stage>,
 ) -> bool {
     match message {
-        ToMonitor::Launch { .. } => connection == Some(peers::Stage::Open),
+        ToMonitor::Launch { .. } | ToMonitor::Refused { .. } => connection == Some(peers::Stage::Open),
         ToMonitor::Cancel(_) | ToMonitor::OutputExceeded(_) => command.is_some_and(job::Stage::is_live),
         ToMonitor::KillJob { .. } | ToMonitor::Closed(_) => connection.is_some(),
         // Also of a connection that is closed: its command has still to go.
@@ -26,13 +26,13 @@ pub(super) fn is_allowed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::link::AskedLimits;
+    use crate::monitor::link::{AskedLimits, Denial};
     use job::Stage::{Collecting, Dying, Ended, Launching, Running, Told};
     use peers::Stage::{Open, Used};
 
     /// Every message; a line each for a connection that is not there, is open, is used up; a column each for
     /// no command, and for one that is being launched, told to go, running, ended, collected from, going away.
-    const TABLE: [(&str, [&str; 3]); 11] = [
+    const TABLE: [(&str, [&str; 3]); 12] = [
         ("Launch", [".......", "xxxxxxx", "......."]),
         ("Cancel", [".xxx...", ".xxx...", ".xxx..."]),
         ("OutputExceeded", [".xxx...", ".xxx...", ".xxx..."]),
@@ -43,6 +43,7 @@ mod tests {
         ("DeleteWorkspace", [".......", "xxxxxxx", "xxxxxxx"]),
         ("Closed", [".......", "xxxxxxx", "xxxxxxx"]),
         ("Services", [".......", "x...xxx", "x...xxx"]),
+        ("Refused", [".......", "xxxxxxx", "......."]),
         ("Pong", ["xxxxxxx", "xxxxxxx", "xxxxxxx"]),
     ];
 
@@ -69,6 +70,7 @@ mod tests {
             ToMonitor::DeleteWorkspace { connection: 1, name: name() },
             ToMonitor::Closed(1),
             ToMonitor::Services { connection: 1, counts: Vec::new() },
+            ToMonitor::Refused { connection: 1, profile: name(), denial: Denial::Busy },
             ToMonitor::Pong,
         ];
         let connections = [None, Some(Open), Some(Used)];

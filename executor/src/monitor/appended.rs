@@ -47,6 +47,11 @@ impl Appended {
         give(&self.file, Some(self.group), MODE).about(self.path.display())
     }
 
+    /// Where it is, or was until it was moved away.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file.
     pub(super) fn file(&self) -> &File {
         &self.file

@@ -7,6 +7,10 @@
 //! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
 //! take O_APPEND away again (fcntl(2), F_SETFL).
 
+mod rotation;
+
+pub use rotation::Rotation;
+
 use super::appended::{Appended, give, open_root_file};
 use crate::sandbox::steps::{About, Fault};
 use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
@@ -28,6 +32,11 @@ pub struct Audit {
     kept: File,
     head: Head,
     told: u64,
+    rotation: Rotation,
+    /// Bytes of either file from which both are moved aside.
+    due: u64,
+    /// The last line could not be written.
+    failing: bool,
 }
 
 /// Name of the file with the texts, beside the trail.
@@ -38,17 +47,25 @@ const ANCHOR_INTERVAL: u64 = 100;
 const TAIL: u64 = 64 << 10;
 
 impl Audit {
-    /// Opens or makes the trail at `path`, readable by `group`, and goes on where it ends. The head is kept
-    /// in `kept` too, so that lines cut off the end are missed.
+    /// Opens or makes the trail at `path`, readable by `group`, and goes on where it ends, with the line `started`. The
+    /// head is kept in `kept` too, so that lines cut off the end are missed.
     ///
     /// # Errors
     /// A file that cannot be written, is not root's alone, or does not end with a whole line.
-    pub fn open(path: &Path, kept: &Path, group: u32) -> Result<Self, Fault> {
+    pub fn open(
+        path: &Path,
+        kept: &Path,
+        group: u32,
+        rotation: Rotation,
+        started: Entry,
+    ) -> Result<Self, Fault> {
         let trail = Appended::open(path, group)?;
         let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
         let head = kept;
         let kept = open_root_file(head, OFlag::empty())?;
-        let mut audit = Self { trail, texts, kept, head: Head::default(), told: 0 };
+        let due = rotation.due_after(0);
+        let head_yet = Head::default();
+        let mut audit = Self { trail, texts, kept, head: head_yet, told: 0, rotation, due, failing: false };
         let ended = audit.kept_head()?;
         audit.head = if audit.trail.length() == 0 {
             // Rotated away, or the first of all: the chain goes on.
@@ -62,8 +79,12 @@ impl Audit {
         audit.trail.give()?;
         audit.texts.give()?;
         give(&audit.kept, None, 0o600).about(head.display())?;
-        audit.record(Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned() })?;
+        audit.record(started)?;
         audit.tell();
+        // One that was broken off may have left more than stays.
+        if let Err(fault) = audit.remove_oldest() {
+            crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+        }
         Ok(audit)
     }
 
@@ -111,6 +132,26 @@ impl Audit {
     /// # Errors
     /// errno of write(2): then nothing may run.
     pub fn record(&mut self, entry: Entry) -> Result<(), Fault> {
+        let recorded = self.make_room().and_then(|()| self.add(entry));
+        self.watch(recorded)
+    }
+
+    /// Tells the log when the trail can no longer be written, and when it can again.
+    fn watch(&mut self, recorded: Result<(), Fault>) -> Result<(), Fault> {
+        let failed = std::mem::replace(&mut self.failing, recorded.is_err());
+        match &recorded {
+            Err(fault) if !failed => crate::log!(
+                "audit: {}: {}; nothing runs until it can be written again",
+                fault.detail,
+                fault.errno.desc()
+            ),
+            Ok(()) if failed => crate::log!("audit: it is written again"),
+            _ => {}
+        }
+        recorded
+    }
+
+    fn add(&mut self, entry: Entry) -> Result<(), Fault> {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let time = u64::try_from(time).unwrap_or(u64::MAX);
         let (text, head) = append(&self.head, time, entry).map_err(io::Error::from)?;
@@ -147,10 +188,16 @@ impl Audit {
             return Err(broken("more than one line"));
         }
         let line = text::text_line(about, &text).map_err(io::Error::from)?;
+        let launch = launch(text::line_hash(&line));
+        let recorded = self.make_room().and_then(|()| self.add_both(&line, launch));
+        self.watch(recorded)
+    }
+
+    fn add_both(&mut self, line: &str, launch: Entry) -> Result<(), Fault> {
         self.texts.settle()?;
         let before = self.texts.length();
         self.texts.append(line.as_bytes())?;
-        let recorded = self.record(launch(text::line_hash(&line)));
+        let recorded = self.add(launch);
         if recorded.is_err() {
             self.texts.cut(before);
         }
@@ -197,6 +244,15 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+    fn open_for(path: &Path, head: &Path, group: u32) -> Result<Audit, Fault> {
+        let started = Entry::Started { version: "1".into(), configuration: text::Configuration::default() };
+        Audit::open(path, head, group, Rotation { size: 0, keep: 1 }, started)
+    }
+
+    fn open(path: &Path, head: &Path) -> Result<Audit, Fault> {
+        open_for(path, head, 0)
+    }
+
     fn walk(path: &Path) -> Walk {
         let mut walk = Walk::default();
         for line in fs::read_to_string(path).unwrap().lines() {
@@ -219,7 +275,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("cordon-audit-{}", std::process::id()));
         let (path, head) = (directory.join("audit.jsonl"), directory.join("head"));
         for round in 1..=2 {
-            let mut audit = Audit::open(&path, &head, 0).unwrap();
+            let mut audit = open(&path, &head).unwrap();
             audit.record(Entry::Stopped).unwrap();
             let walk = walk(&path);
             assert_eq!(walk.head().seq, round * 2);
@@ -227,17 +283,17 @@ mod tests {
         }
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 9]).unwrap();
-        let fault = Audit::open(&path, &head, 0).unwrap_err();
+        let fault = open(&path, &head).unwrap_err();
         assert!(fault.detail.contains("audit.jsonl"), "{fault:?}");
         fs::write(&path, text.replace("\"seq\":4", "\"seq\":5")).unwrap();
-        assert!(Audit::open(&path, &head, 0).is_err());
+        assert!(open(&path, &head).is_err());
         // The last line cut off whole: the head misses it.
         let without_last: String = text.split_inclusive('\n').take(3).collect();
         fs::write(&path, without_last).unwrap();
-        assert!(Audit::open(&path, &head, 0).unwrap_err().detail.contains("cut off"));
+        assert!(open(&path, &head).unwrap_err().detail.contains("cut off"));
         // Moved away, as a rotation does: the chain goes on.
         fs::remove_file(&path).unwrap();
-        drop(Audit::open(&path, &head, 0).unwrap());
+        drop(open(&path, &head).unwrap());
         assert_eq!(walk(&path).head().seq, 5);
         fs::remove_dir_all(directory).unwrap();
     }
@@ -246,9 +302,9 @@ mod tests {
     fn a_line_that_was_replaced_is_no_end_to_go_on_from() {
         let directory = std::env::temp_dir().join(format!("cordon-audit-replaced-{}", std::process::id()));
         let (path, head) = (directory.join("audit.jsonl"), directory.join("head"));
-        drop(Audit::open(&path, &head, 0).unwrap());
+        drop(open(&path, &head).unwrap());
         let (text, before) = (fs::read_to_string(&path).unwrap(), kept(&head));
-        let mut audit = Audit::open(&path, &head, 0).unwrap();
+        let mut audit = open(&path, &head).unwrap();
         audit.record(Entry::Stopped).unwrap();
         drop(audit);
         // Both lines anew, whole and chained, then one more that follows.
@@ -260,7 +316,7 @@ mod tests {
             at = next;
             fs::write(&path, &forged).unwrap();
             if at.seq >= kept(&head).seq {
-                let fault = Audit::open(&path, &head, 0).unwrap_err();
+                let fault = open(&path, &head).unwrap_err();
                 assert!(fault.detail.contains("number 3 is another line"), "{fault:?}");
             }
         }
@@ -274,14 +330,14 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         fs::write(&path, "private\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let fault = Audit::open(&path, &head, 12_345).unwrap_err();
+        let fault = open_for(&path, &head, 12_345).unwrap_err();
         assert!(fault.detail.starts_with(&format!("{}: ", path.display())), "{fault:?}");
         let meta = fs::metadata(&path).unwrap();
         assert_eq!((meta.mode() & 0o7777, meta.gid() == 12_345), (0o600, false));
         assert_eq!(fs::read_to_string(&path).unwrap(), "private\n");
         // The control: a trail is for the group.
         fs::remove_file(&path).unwrap();
-        drop(Audit::open(&path, &head, 12_345).unwrap());
+        drop(open_for(&path, &head, 12_345).unwrap());
         let (trail, head) = (fs::metadata(&path).unwrap(), fs::metadata(&head).unwrap());
         assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 12_345, 0o600));
         fs::remove_dir_all(directory).unwrap();

@@ -1,5 +1,9 @@
 //! The monitor's half of a launch: everything outside the two cloned processes, in order.
 
+mod launched;
+
+pub(super) use launched::{Asked, Launched, Leaves, Process};
+
 use super::{
     cgroup::{Leaf, LeafLimits},
     hear::{Heard, receive},
@@ -27,23 +31,13 @@ use nix::{
     fcntl::OFlag,
     sched::{CloneFlags, setns},
     sys::socket::{AddressFamily, SockFlag, SockType, socketpair},
-    unistd::{Gid, Pid, Uid, fchown, pipe2},
+    unistd::{Gid, Uid, fchown, pipe2},
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::PathBuf,
     process::abort,
     sync::Arc,
 };
-
-/// A process of a sandbox.
-#[derive(Debug)]
-pub(super) struct Process {
-    /// Its number on the host.
-    pub(super) pid: Pid,
-    /// Names it even after the number is used again.
-    pub(super) pidfd: OwnedFd,
-}
 
 /// One end of a pipe for the command, the other for the server.
 #[derive(Debug)]
@@ -72,53 +66,6 @@ pub(super) struct Launch<'a> {
     init: Option<Process>,
     namespaces: Option<Namespaces>,
     command: Option<Process>,
-}
-
-/// What a launch depends on beside profile and limits.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
-    /// Standard input is a pipe.
-    pub(super) stdin: bool,
-    /// Directory of the named workspace; none is a private one.
-    pub(super) workspace: Option<PathBuf>,
-    /// The sandbox will be entered again after the command's end.
-    pub(super) collect: bool,
-}
-
-/// The leaves of a sandbox; none without cgroup v2.
-#[derive(Debug, Default)]
-pub(super) struct Leaves {
-    /// init's.
-    pub(super) init: Option<Leaf>,
-    /// The command's.
-    pub(super) command: Option<Leaf>,
-    /// That of the process that collects.
-    pub(super) collector: Option<Leaf>,
-}
-
-/// A sandbox whose processes lock themselves down.
-#[derive(Debug)]
-pub(super) struct Launched {
-    /// The command's process.
-    pub(super) command: Process,
-    /// Its init; none without namespaces.
-    pub(super) init: Option<Process>,
-    /// What it takes to enter the sandbox again; none where nobody will, and without namespaces.
-    pub(super) namespaces: Option<Namespaces>,
-    /// Where it has its files.
-    pub(super) place: Place,
-    /// The monitor's end of the pair with the command.
-    pub(super) control: OwnedFd,
-    /// The monitor's end of the pair with init.
-    pub(super) init_control: Option<OwnedFd>,
-    /// Leaves.
-    pub(super) leaves: Leaves,
-    /// Its directories on the host; none with namespaces.
-    pub(super) storage: Option<Storage>,
-    /// What the command gets once it is told to go: stdout, stderr, stdin.
-    pub(super) command_ends: Vec<OwnedFd>,
-    /// What the server gets: stdout, stderr, stdin.
-    pub(super) server_ends: Vec<OwnedFd>,
 }
 
 /// Memory of init, bytes: page tables and the pages it writes of its copy of the monitor.

@@ -12,6 +12,8 @@ pub mod cgroup;
 mod collect;
 mod disk;
 mod end;
+mod ending;
+mod error;
 mod hear;
 mod job;
 pub mod launch;
@@ -21,6 +23,7 @@ mod outbox;
 mod peers;
 mod plans;
 mod policy;
+mod refusals;
 mod reload;
 mod requests;
 mod resources;
@@ -32,16 +35,14 @@ mod supervisor;
 mod verdict;
 mod workspaces;
 
+pub use error::MonitorError;
 pub use peers::ConnectionCaps;
 
-use crate::{
-    sandbox::{seccomp, steps::Fault},
-    sys::process::{ended_child, has_ended, reap},
-};
+use crate::sys::process::{ended_child, has_ended, reap};
 use accept::Door;
-pub use audit::Audit;
+pub use audit::{Audit, Rotation};
 use cgroup::Cgroups;
-use cordon_protocol::{EndedBy, audit::Entry, counted, limits};
+use cordon_protocol::{counted, limits};
 use job::{Job, Progress, Stage};
 use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
@@ -59,6 +60,7 @@ use nix::{
 use outbox::Outbox;
 use peers::Connections;
 pub use plans::Plans;
+use refusals::Refusals;
 pub use reload::Reload;
 use resources::Resources;
 use schedule::round_up;
@@ -72,34 +74,9 @@ use std::{
         unix::net::UnixListener,
     },
     path::Path,
-    time::{Duration, Instant},
+    time::Instant,
 };
 pub use workspaces::Workspaces;
-
-/// Why the monitor ends otherwise than it was told to.
-#[derive(Debug, thiserror::Error)]
-pub enum MonitorError {
-    /// A call of its own loop failed.
-    #[error("{0} failed: {1}")]
-    System(&'static str, #[source] io::Error),
-    /// Something it prepares before the first launch could not be made.
-    #[error("cannot prepare {what}: {}: {}", fault.detail, fault.errno.desc())]
-    Prepare {
-        /// What.
-        what: String,
-        /// Cause.
-        fault: Fault,
-    },
-    /// The filter could not be compiled.
-    #[error(transparent)]
-    Filter(#[from] seccomp::FilterError),
-    /// The other half is gone.
-    #[error("the server half has ended")]
-    ServerGone,
-    /// The other half is not what was started.
-    #[error("the server half sends descriptors that are no requests")]
-    ServerBroken,
-}
 
 /// What a monitor is made of.
 #[derive(Debug)]
@@ -139,6 +116,7 @@ pub struct Monitor {
     connections: Connections,
     jobs: BTreeMap<JobId, Job>,
     relayed: Relayed,
+    refusals: Refusals,
     next_job: JobId,
     stopping: Option<Instant>,
     complaints: u32,
@@ -158,8 +136,6 @@ const STORAGE: &str = "work";
 const KEPT: usize = 64;
 /// Processes that commands have left behind and that are reaped in one round.
 const ADOPTED: usize = 64;
-/// How long the connections are given to take their last reports when the executor ends.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Monitor {
     /// A monitor of these parts, which keeps what it must in `state_dir`.
@@ -200,6 +176,7 @@ impl Monitor {
             connections: Connections::new(caps),
             jobs: BTreeMap::new(),
             relayed: Relayed::new(),
+            refusals: Refusals::default(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
             stopping: None,
             complaints: 0,
@@ -253,6 +230,7 @@ impl Monitor {
             }
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
+            self.go_on_refusing(Instant::now());
             self.accept();
             self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
@@ -272,7 +250,7 @@ impl Monitor {
         let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
-        let deadlines = deadlines.chain(self.reload.deadline());
+        let deadlines = deadlines.chain(self.reload.deadline()).chain(self.refusals.due());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {
@@ -297,28 +275,6 @@ impl Monitor {
             Err(errno) => return Err(MonitorError::System("poll", errno.into())),
         }
         Ok(())
-    }
-
-    /// Whether it was told to end and nothing is left to do.
-    fn is_finished(&mut self) -> bool {
-        let Some(until) = self.stopping else { return false };
-        let now = Instant::now();
-        if !self.jobs.is_empty() {
-            if now >= until {
-                self.jobs.values_mut().for_each(|job| job.end(EndedBy::Cancelled));
-                self.stopping = Some(now + limits::SHUTDOWN_GRACE);
-            }
-            return false;
-        }
-        if self.connections.is_empty() {
-            return true;
-        }
-        // The last reports are on their way; nobody may hold up the end by not reading them.
-        let farewell = now + FAREWELL;
-        if until > farewell {
-            self.stopping = Some(farewell);
-        }
-        now >= until
     }
 
     fn take_signals(&mut self) {
@@ -386,25 +342,5 @@ impl Monitor {
         if job.is_gone(now) {
             self.jobs.remove(&id);
         }
-    }
-
-    /// Kills and reaps every sandbox; for the end of the monitor itself.
-    fn end_everything(&mut self) {
-        let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
-        while !self.jobs.is_empty() && Instant::now() < deadline {
-            self.jobs.retain(|_, job| {
-                job.end(EndedBy::Cancelled);
-                let _ = job.reap();
-                job.tear_down();
-                job.tend_collector();
-                !job.is_gone(Instant::now())
-            });
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The kernel closes them, when everything else is done.
-        std::mem::forget(std::mem::take(&mut self.kept));
-        self.resources.cgroups.close();
-        self.note(Entry::Stopped);
-        self.audit.tell();
     }
 }

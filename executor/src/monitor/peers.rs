@@ -20,6 +20,8 @@ use std::{
 pub(super) struct Peer {
     /// Effective uid when it connected (SO_PEERCRED, unix(7)).
     pub(super) uid: u32,
+    /// Number of the process that connected (SO_PEERCRED); it may have ended since.
+    pub(super) pid: i32,
     /// Effective and supplementary gids when it connected (SO_PEERGROUPS).
     pub(super) groups: Vec<u32>,
 }
@@ -34,7 +36,7 @@ impl Peer {
         let uid = somebody(credentials.uid())?;
         let mut groups = peer_groups(socket.as_fd())?;
         groups.push(credentials.gid());
-        Ok(Self { uid, groups })
+        Ok(Self { uid, pid: credentials.pid(), groups })
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
     };
 
     fn peer(uid: u32) -> Peer {
-        Peer { uid, groups: Vec::new() }
+        Peer { uid, pid: 1, groups: Vec::new() }
     }
 
     #[test]
@@ -301,8 +303,10 @@ mod tests {
         let peer = Peer::of(&connected_as(4001, 4002, &[4003, 4004])).unwrap();
         let groups: HashSet<_> = peer.groups.iter().copied().collect();
         assert_eq!((peer.uid, groups), (4001, HashSet::from([4002, 4003, 4004])));
+        let pid = nix::unistd::getpid().as_raw();
+        assert_eq!(peer.pid, pid);
         // None of its own beside the one of the process, and none of this process.
-        assert_eq!(Peer::of(&connected_as(4001, 4005, &[])), Ok(Peer { uid: 4001, groups: vec![4005] }));
+        assert_eq!(Peer::of(&connected_as(4001, 4005, &[])), Ok(Peer { uid: 4001, pid, groups: vec![4005] }));
         // More than a first look has room for.
         static MANY: [u32; 300] = [4100; 300];
         assert_eq!(Peer::of(&connected_as(4001, 4006, &MANY)).unwrap().groups.len(), 301);

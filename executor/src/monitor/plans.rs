@@ -3,6 +3,8 @@
 //! A root holds a copy of /etc. When the host's changes, the roots are made anew and swapped; sandboxes that
 //! run keep the one they have.
 
+mod changes;
+
 use super::{MonitorError, STORAGE};
 use crate::{
     config::{Config, Policy, Require, Users},
@@ -16,20 +18,21 @@ use crate::{
         storage::Storage,
     },
 };
+use changes::{Pending, watch_copied};
 use cordon_protocol::CgroupMode;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
-    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+    sys::inotify::Inotify,
 };
 use seccompiler::BpfProgram;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     os::fd::{AsFd, BorrowedFd},
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// The plans by profile.
@@ -77,18 +80,6 @@ impl Common {
     }
 }
 
-/// Quiet time after a change before the roots are made anew: a package installation changes many files.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Most time after the first change: something may never be quiet.
-const SETTLE_MOST: Duration = Duration::from_secs(5);
-/// Everything that changes what a copy would hold.
-const CHANGES: AddWatchFlags = AddWatchFlags::IN_ATTRIB
-    .union(AddWatchFlags::IN_CLOSE_WRITE)
-    .union(AddWatchFlags::IN_CREATE)
-    .union(AddWatchFlags::IN_DELETE)
-    .union(AddWatchFlags::IN_MOVED_FROM)
-    .union(AddWatchFlags::IN_MOVED_TO);
-
 impl Plans {
     /// Makes the monitor's own mount namespace, the filters and the prepared roots.
     ///
@@ -133,16 +124,21 @@ impl Plans {
             watch: None,
             pending: Pending::default(),
         };
-        plans.replace(wanted).map_err(failed("the roots of the profiles"))?;
+        plans.replace(wanted, || Ok(())).map_err(failed("the roots of the profiles"))?;
         Ok(plans)
     }
 
-    /// Takes over other profiles: all of them, or none where one's root cannot be made.
+    /// Takes over other profiles: all of them, or none where one's root cannot be made or `record` fails, after which
+    /// nothing else can.
     ///
     /// # Errors
-    /// What could not be made.
-    pub(super) fn adopt(&mut self, policy: &Policy) -> Result<(), Fault> {
-        self.replace(self.common.plans(&policy.profiles))?;
+    /// What could not be made, or recorded.
+    pub(super) fn adopt(
+        &mut self,
+        policy: &Policy,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.replace(self.common.plans(&policy.profiles), record)?;
         self.max_commands = count(policy.max_commands);
         Ok(())
     }
@@ -188,14 +184,24 @@ impl Plans {
             return;
         }
         let same = self.by_name.iter().map(|(name, plan)| (name.clone(), Plan::clone(plan))).collect();
-        if let Err(fault) = self.replace(same) {
+        if let Err(fault) = self.replace(same, || Ok(())) {
             crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
         }
     }
 
-    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied.
-    fn replace(&mut self, wanted: BTreeMap<String, Plan>) -> Result<(), Fault> {
-        let fresh = if self.common.host.namespaces { self.with_roots(wanted)? } else { wanted };
+    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied;
+    /// `record` has the last say.
+    fn replace(
+        &mut self,
+        wanted: BTreeMap<String, Plan>,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let fresh = if self.common.host.namespaces {
+            self.with_roots(wanted, record)?
+        } else {
+            record()?;
+            wanted
+        };
         let fresh = fresh.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
         self.retired.extend(std::mem::replace(&mut self.by_name, fresh).into_values());
         Ok(())
@@ -209,7 +215,11 @@ impl Plans {
         }
     }
 
-    fn with_roots(&mut self, mut wanted: BTreeMap<String, Plan>) -> Result<BTreeMap<String, Plan>, Fault> {
+    fn with_roots(
+        &mut self,
+        mut wanted: BTreeMap<String, Plan>,
+        record: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<BTreeMap<String, Plan>, Fault> {
         self.generation += 1;
         // Before the copy: what changes while it is made is seen.
         let hidden = wanted.values().map(|plan| plan.profile.hide.as_slice());
@@ -226,6 +236,10 @@ impl Plans {
                 }
             }
         }
+        if let Err(fault) = record() {
+            made.iter().for_each(drop_root);
+            return Err(fault);
+        }
         self.watch = watch
             .map_err(|fault| {
                 crate::log!("changes of /etc are not seen: {}: {}", fault.detail, fault.errno.desc());
@@ -239,34 +253,6 @@ fn count(commands: u32) -> usize {
     usize::try_from(commands).unwrap_or(usize::MAX)
 }
 
-/// Changes that are not in the roots yet.
-#[derive(Debug, Default)]
-struct Pending {
-    /// The first and the last of them.
-    seen: Option<(Instant, Instant)>,
-}
-
-impl Pending {
-    /// One more is seen.
-    fn add(&mut self, now: Instant) {
-        self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
-    }
-
-    /// When they have settled, or will be taken over all the same.
-    fn due(&self) -> Option<Instant> {
-        self.seen.map(|(first, last)| (last + SETTLE).min(first + SETTLE_MOST))
-    }
-
-    /// Whether they are to be taken over now; then none is left.
-    fn take(&mut self, now: Instant) -> bool {
-        let due = self.due().is_some_and(|due| now >= due);
-        if due {
-            self.seen = None;
-        }
-        due
-    }
-}
-
 /// Unmounts a root of the monitor's; the copies in running sandboxes are not touched.
 fn drop_root(at: &PathBuf) {
     let _ = umount2(at, MntFlags::MNT_DETACH);
@@ -277,36 +263,6 @@ fn drop_root(at: &PathBuf) {
 fn own_mount_namespace() -> Result<(), Fault> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     Ok(mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?)
-}
-
-/// Watches /etc, every directory in it that some profile copies, and those that its links into /run lead to.
-fn watch_copied(hidden: &[&[PathBuf]]) -> Result<Inotify, Fault> {
-    let watch = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).about("inotify")?;
-    let mut directories = BTreeSet::from([PathBuf::from("/etc")]);
-    let mut next = vec![PathBuf::from("/etc")];
-    while let Some(directory) = next.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let (path, kind) = (entry.path(), entry.file_type());
-            if hidden.iter().all(|hide| hide.contains(&path)) {
-                continue;
-            }
-            if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
-                next.push(path.clone());
-                directories.insert(path);
-            } else if kind.is_ok_and(|kind| kind.is_symlink()) {
-                let real = fs::canonicalize(&path).ok().filter(|real| real.starts_with("/run"));
-                directories.extend(real.and_then(|real| real.parent().map(PathBuf::from)));
-            }
-        }
-    }
-    for directory in directories {
-        // One that has gone meanwhile is told by its parent.
-        match watch.add_watch(&directory, CHANGES) {
-            Ok(_) | Err(nix::errno::Errno::ENOENT) => {}
-            Err(errno) => return Err(errno).about(directory.display()),
-        }
-    }
-    Ok(watch)
 }
 
 #[cfg(test)]
@@ -351,29 +307,5 @@ mod tests {
         drop(launching);
         plans.keep_fresh(Instant::now());
         assert!(!at.exists() && plans.retired.is_empty());
-    }
-
-    #[test]
-    fn changes_are_taken_over_when_they_have_settled_and_when_they_never_do() {
-        let (mut pending, start) = (Pending::default(), Instant::now());
-        assert!(pending.due().is_none() && !pending.take(start + SETTLE_MOST));
-        pending.add(start);
-        let second = start + SETTLE / 2;
-        pending.add(second);
-        assert_eq!(pending.due(), Some(second + SETTLE));
-        assert!(!pending.take(start + SETTLE) && pending.take(second + SETTLE));
-        assert!(pending.due().is_none() && !pending.take(second + SETTLE));
-        // Something changes all the time.
-        let mut now = second + SETTLE;
-        let begun = now;
-        let taken = loop {
-            pending.add(now);
-            if pending.take(now) {
-                break now;
-            }
-            now += SETTLE / 3;
-            assert!(now < begun + 2 * SETTLE_MOST, "never taken over");
-        };
-        assert!((SETTLE_MOST..SETTLE_MOST + SETTLE).contains(&(taken - begun)));
     }
 }

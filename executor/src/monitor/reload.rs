@@ -21,7 +21,10 @@ use crate::{
         process::{Status, exit_now, signal, try_wait},
     },
 };
-use cordon_protocol::counted;
+use cordon_protocol::{
+    audit::{Configuration, Entry},
+    counted,
+};
 use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
@@ -70,6 +73,13 @@ impl Reload {
     /// Nothing has changed yet.
     pub fn new(file: PathBuf, running: Config) -> Self {
         Self { file, running, reader: None, again: false }
+    }
+
+    /// The line of the trail for a reload after which the configuration of this hash is in force.
+    fn entry(&self, taken_over: bool, sha256: &str) -> Entry {
+        let configuration =
+            Configuration { file: self.file.display().to_string(), sha256: sha256.to_owned() };
+        Entry::Reloaded { taken_over, configuration }
     }
 
     /// What becomes readable when the file has been read.
@@ -178,6 +188,8 @@ impl Monitor {
     }
 
     fn keep_policy(&mut self, problem: &str) {
+        // The log has the reason: others may read the trail than the configuration.
+        self.note(self.reload.entry(false, &self.reload.running.sha256));
         let problem = problem.replace('\n', " ");
         crate::log!("the configuration stays as it was: {problem}");
         supervisor::ready(&format!("The configuration stays as it was: {problem}"));
@@ -194,7 +206,10 @@ impl Monitor {
         policy.max_commands = room.max_commands;
         let mut for_server = File::from(memfd::sealed(&policy.encode().map_err(malformed)?)?);
         for_server.rewind()?;
-        self.plans.adopt(&policy)?;
+        // What cannot be recorded does not hold.
+        let entry = self.reload.entry(true, &policy.sha256);
+        self.plans.adopt(&policy, || self.audit.record(entry))?;
+        self.reload.running.sha256.clone_from(&policy.sha256);
         self.resources.workspaces.set_floor(policy.free_space_min);
         self.outbox.push(&ToServer::Policy, vec![for_server.into()]);
         Ok(policy.profiles.len())

@@ -12,6 +12,7 @@
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
 //! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
 //! | Services | the connection is open, its command does not live | records them, once |
+//! | Refused | the connection is open and has launched nothing | records it, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
 //! | Pong | always | nothing |
 
@@ -175,6 +176,9 @@ impl Monitor {
             ToMonitor::ListWorkspaces(connection) => self.list_workspaces(connection),
             ToMonitor::DeleteWorkspace { connection, name } => self.delete_workspace(connection, &name),
             ToMonitor::Services { connection, counts } => self.record_services(connection, &counts),
+            ToMonitor::Refused { connection, profile, denial } => {
+                self.record_denial(connection, profile, denial);
+            }
             ToMonitor::Closed(connection) => {
                 self.end_of(connection, EndedBy::Cancelled);
                 self.relayed.remove(&connection);
@@ -256,12 +260,6 @@ impl Monitor {
         self.outbox.push(&ToServer::WorkspaceDeleted { connection, deletion }, Vec::new());
     }
 
-    fn record_refusal(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
-        let uid = self.connections.get(connection).map(|connection| connection.peer.uid);
-        let reason = refusal.to_string();
-        self.note(Entry::Refused { uid, profile, reason });
-    }
-
     /// Records how a command ended.
     pub(super) fn record_end(&mut self, id: JobId, outcome: &Outcome) {
         self.note(Entry::Ended {
@@ -276,11 +274,14 @@ impl Monitor {
         });
     }
 
-    /// Records what has happened already: a failure is told, and the next launch will fail by it.
+    /// Records what has happened already: a failure is logged, and the next launch will fail by it.
     pub(super) fn note(&mut self, entry: Entry) {
-        if let Err(fault) = self.audit.record(entry) {
-            crate::log!("{}: {}", fault.detail, fault.errno.desc());
-        }
+        self.try_to_note(entry);
+    }
+
+    /// As above; whether it is recorded.
+    pub(super) fn try_to_note(&mut self, entry: Entry) -> bool {
+        self.audit.record(entry).is_ok()
     }
 }
 

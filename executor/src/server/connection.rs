@@ -4,6 +4,7 @@ use super::{
     Notice, Server,
     budget::{BUDGET, BUDGET_OF_PEER},
     check::profiles_of,
+    denied::Denied,
     door::Door,
     frames::Frames,
     job,
@@ -178,6 +179,9 @@ async fn answer(
 ) -> Result<Option<Event>, Refusal> {
     match request {
         Request::Hello(_) | Request::Stdin(_) | Request::StdinEnd => Err(out_of_order(&request, "a request")),
+        Request::Run(run) if server.is_draining() => {
+            Denied::new(server, peer, &run).tell(Err(shutting_down())).await
+        }
         _ if server.is_draining() => Err(shutting_down()),
         Request::Run(run) => job::run(server, peer, socket, frames, mailbox, *run, place).await,
         Request::Ps => Ok(Some(Event::Jobs(server.jobs.of(peer.uid)))),

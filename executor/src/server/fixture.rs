@@ -16,6 +16,7 @@ pub(crate) fn config() -> Config {
         socket: "/run/cordon/executor.sock".into(),
         state_dir: "/var/lib/cordon/executor".into(),
         audit: "/nonexistent".into(),
+        rotation: crate::monitor::Rotation { size: 0, keep: 1 },
         require: Require::Strict,
         landlock_abi_min: 2,
         users: Users {
@@ -31,6 +32,7 @@ pub(crate) fn config() -> Config {
         max_commands: 100,
         relays: crate::config::Relays::default(),
         profiles: [profile("default"), small].map(|p| (p.name.clone(), p)).into(),
+        sha256: String::new(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{
     check::{CheckedRun, check},
     collect::collect,
     connection::Peer,
+    denied::Denied,
     frames::Frames,
     hint::Ran,
     jobs::Listed,
@@ -93,15 +94,18 @@ pub(super) async fn run(
     kept: &mut Option<Ticket>,
 ) -> Result<Option<Event>, Refusal> {
     let config = server.config();
-    let mut checked = check(request, &config, peer.profiles_in(&config), peer.door)?;
+    let denied = Denied::new(server, peer, &request);
+    let checked = check(request, &config, peer.profiles_in(&config), peer.door);
+    let mut checked = denied.tell(checked).await?;
     // The request itself is let go of once it is launched.
     let ran = Ran::new(&checked.sealed, checked.workspace.is_some(), &config, &server.landmarks);
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
-    *kept = wait_for_place(server, peer, socket, &listed, checked.profile).await?;
+    let place = wait_for_place(server, peer, socket, &listed, checked.profile).await;
+    *kept = denied.tell(place).await?;
     if kept.is_none() {
         return Ok(None);
     }
-    let content = seal_content(&mut checked)?;
+    let content = denied.tell(seal_content(&mut checked)).await?;
     // What was asked is in the memory files now, and nowhere else.
     frames.release();
     let launched = launch(server, peer, &mut mailbox, &listed, &checked, content).await?;

@@ -11,6 +11,7 @@
 //! | `socket`, `frames` | a client's bytes, and frames put together from them |
 //! | `budget` | the memory that large requests of all clients may take together |
 //! | `check` | a request to run something, checked field by field |
+//! | `denied` | refusals of launches on their way to the audit trail |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
 //! | `job`, `pump` | one command: launch, streams, limits, end |
 //! | `services` | a command's connections to services of the host |
@@ -24,6 +25,7 @@ mod budget;
 mod check;
 mod collect;
 mod connection;
+mod denied;
 mod door;
 mod frames;
 mod hint;

@@ -290,6 +290,24 @@ mod tests {
     }
 
     #[test]
+    fn of_a_peer_that_holds_every_place_through_several_profiles_the_first_to_end_makes_room_for_another() {
+        let (one, other) = (profile("a", 2, 9), profile("b", 2, 9));
+        for ends in 0..4 {
+            let queue = Queue::new(4);
+            let enter = |profile| [queue.enter(1, profile).unwrap(), queue.enter(1, profile).unwrap()];
+            let mut holding: Vec<_> = [enter(&one), enter(&other)].into_iter().flatten().collect();
+            assert_eq!(turns(&mut holding), [Place; 4]);
+            let mut more: Vec<_> = [enter(&one), enter(&other)].into_iter().flatten().collect();
+            let mut calm = [queue.enter(2, &other).unwrap()];
+            assert_eq!(turns(&mut calm), [Position(1)]);
+            // Whichever it is, whatever waits before.
+            drop(holding.remove(ends));
+            assert_eq!(turns(&mut calm), [Place]);
+            assert!(turns(&mut more).iter().all(|turn| *turn != Place));
+        }
+    }
+
+    #[test]
     fn what_no_peer_holds_is_forgotten() {
         let (queue, wide) = (Queue::new(2), profile("a", 2, 5));
         let mut all: Vec<_> = (0..5).map(|uid| queue.enter(uid, &wide).unwrap()).collect();

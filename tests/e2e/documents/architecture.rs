@@ -3,8 +3,8 @@
 use super::{assert_generated, cells, read, repository, table_after};
 use crate::harness::{build::programs, process};
 use cordon_executor::monitor::link::{
-    AskedLimits, ConnectionRefusal, Deletion, LaunchRefusal, Message, Outcome, OutcomeEnforced, ToMonitor,
-    ToServer,
+    AskedLimits, ConnectionRefusal, Deletion, Denial, LaunchRefusal, Message, Outcome, OutcomeEnforced,
+    ToMonitor, ToServer,
 };
 use cordon_protocol::{CgroupMode, EndedBy, NetworkMode};
 use std::{
@@ -127,6 +127,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::ListWorkspaces(1),
         ToMonitor::DeleteWorkspace { connection: 1, name: String::new() },
         ToMonitor::Services { connection: 1, counts: vec![] },
+        ToMonitor::Refused { connection: 1, profile: "p".into(), denial: Denial::Busy },
     ];
     // A message without a line here does not compile.
     let name = |message: &ToMonitor| match message {
@@ -141,6 +142,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::ListWorkspaces(_) => "ListWorkspaces",
         ToMonitor::DeleteWorkspace { .. } => "DeleteWorkspace",
         ToMonitor::Services { .. } => "Services",
+        ToMonitor::Refused { .. } => "Refused",
     };
     let rows = table_after(PAGE, "Server to monitor");
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();

@@ -4,6 +4,7 @@
 
 mod launches;
 mod messages;
+mod refusals;
 mod storm;
 mod workspaces;
 

@@ -1,12 +1,13 @@
 //! `cordon audit`: shows the executor's audit trail with the text of each command, and checks both.
 
+pub(super) mod files;
 mod tail;
 mod verify;
 
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
     Bytes,
-    audit::{Entry, Line, Text, read_line, read_text_line},
+    audit::{Configuration, Entry, Half, Line, Text, read_line, read_text_line},
     limits,
     sealed::Work,
 };
@@ -22,7 +23,8 @@ Examples:
   sudo cordon audit show
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
-  sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)";
+  sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)
+  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -61,6 +63,10 @@ enum Action {
         /// standard input
         #[arg(long, value_name = "FILE")]
         anchors: Option<PathBuf>,
+        /// Check a part of a trail, whose older or newer files are elsewhere: it may begin anywhere, and its end is
+        /// compared with a head that is named, and no other
+        #[arg(long)]
+        partial: bool,
     },
 }
 
@@ -75,9 +81,13 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     let texts = args.texts.clone().unwrap_or_else(|| path.with_file_name(TEXTS));
     match &args.action {
         Action::Show { follow, json } => show(&path, &texts, *follow, *json),
-        Action::Verify { head, anchors } => {
-            verify::execute(&path, &texts, head.as_deref(), anchors.as_deref())
-        }
+        Action::Verify { head, anchors, partial } => verify::execute(&verify::Check {
+            trail: &path,
+            texts: &texts,
+            head: head.as_deref(),
+            anchors: anchors.as_deref(),
+            partial: *partial,
+        }),
     }
 }
 
@@ -184,7 +194,16 @@ fn quoted(text: &str) -> String {
 /// One line for people; times are UTC.
 fn description(line: &Line) -> String {
     let what = match &line.entry {
-        Entry::Started { version } => format!("executor {version} started"),
+        Entry::Started { version, configuration } => {
+            format!("executor {version} started{}", configuration_of(configuration))
+        }
+        Entry::Reloaded { taken_over: true, configuration } => {
+            format!("configuration read anew{}", configuration_of(configuration))
+        }
+        Entry::Reloaded { taken_over: false, configuration } => {
+            format!("configuration refused, as before{}", configuration_of(configuration))
+        }
+        Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {
             let workspace = workspace.as_ref().map(|name| format!(" workspace {name}")).unwrap_or_default();
             let request = request.get(..12).unwrap_or(request);
@@ -199,10 +218,13 @@ fn description(line: &Line) -> String {
         Entry::ServiceRefused { job, port, over_cap, unreachable } => {
             format!("refused {job} port {port}: {over_cap} too many at once, {unreachable} unreachable")
         }
-        Entry::Refused { uid, profile, reason } => {
+        Entry::Refused { uid, pid, profile, reason, by } => {
             let uid = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
-            format!("refused uid {uid} profile {profile}: {reason}")
+            let pid = pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
+            let by = if *by == Half::Server { ", as the server half says" } else { "" };
+            format!("refused uid {uid}{pid} profile {profile}: {reason}{by}")
         }
+        Entry::AlsoRefused { uid, count } => format!("refused uid {uid}: {count} more"),
         Entry::Ended { job, ended_by, exit_code, signal, step, wall_ms, .. } => {
             let how = serde_json::to_value(ended_by).ok();
             let how = how.as_ref().and_then(|v| v.as_str()).unwrap_or("?").to_owned();
@@ -214,6 +236,12 @@ fn description(line: &Line) -> String {
         Entry::Stopped => "executor stopped".to_owned(),
     };
     format!("{:>6} {} {what}", line.seq, utc(line.time_ms))
+}
+
+/// Which configuration is in force; lines of older versions do not say.
+fn configuration_of(configuration: &Configuration) -> String {
+    let Configuration { file, sha256 } = configuration;
+    if file.is_empty() { String::new() } else { format!(" with {file} sha256 {sha256}") }
 }
 
 /// `2026-11-30T04:05:06.007Z`.

@@ -1,10 +1,12 @@
 //! The lines of a file that grows, and that is moved away and begun anew.
 
+use super::files::{self, Part};
 use nix::{
     errno::Errno,
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
 };
 use std::{
+    collections::VecDeque,
     fs::{self, File},
     io::{self, BufRead, BufReader, Seek, SeekFrom},
     os::unix::fs::MetadataExt,
@@ -15,21 +17,41 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
+    /// What a rotation has moved aside and is still to be read, the oldest first.
+    older: VecDeque<Part>,
     reader: BufReader<File>,
     /// A line that is being written.
     begun: Vec<u8>,
 }
 
 impl Tail {
-    /// Opens the file.
+    /// Opens the file, and those that were moved aside before it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let reader = BufReader::new(File::open(path)?);
-        Ok(Self { path: path.to_owned(), reader, begun: Vec::new() })
+        Self::after(path, None)
+    }
+
+    /// As above, of older ones those alone that came after one of this number.
+    fn after(path: &Path, inode: Option<u64>) -> io::Result<Self> {
+        let mut older = VecDeque::from(files::all(path)?);
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let reader = older.pop_back().filter(|last| last.path == path).ok_or_else(missing)?.reader;
+        if let Some(inode) = inode {
+            let read = older.iter().position(|part| part.inode == inode).map_or(older.len(), |at| at + 1);
+            older.drain(..read);
+        }
+        Ok(Self { path: path.to_owned(), older, reader, begun: Vec::new() })
     }
 
     /// The next whole line, without its end; none when there is no more for now.
     pub(super) fn next(&mut self) -> io::Result<Option<String>> {
         loop {
+            if let Some(part) = self.older.front_mut() {
+                match part.next()? {
+                    Some(line) => return Ok(Some(line.text)),
+                    None => drop(self.older.pop_front()),
+                }
+                continue;
+            }
             self.reader.read_until(b'\n', &mut self.begun)?;
             if self.begun.last() == Some(&b'\n') {
                 self.begun.pop();
@@ -58,7 +80,12 @@ impl Tail {
             if self.reader.stream_position()? < own.len() {
                 return Ok(true);
             }
-            *self = Self { path: self.path.clone(), reader: BufReader::new(another), begun: Vec::new() };
+            // It may have been moved aside more than once since.
+            match Self::after(&self.path, Some(own.ino())) {
+                Ok(next) => *self = next,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(error),
+            }
             return Ok(true);
         }
         let shorter = own.len() < self.reader.stream_position()?;

@@ -4,7 +4,7 @@ use super::{
     accounts,
     directory::{Directory, was_used},
 };
-use crate::{exit_status, failure::Failure, output};
+use crate::{commands::audit::files, exit_status, failure::Failure, output};
 use std::{
     ffi::OsString,
     fs, io,
@@ -42,6 +42,15 @@ fn remove_content(directory: &Directory) -> Result<(), Failure> {
     }
     if directory.made_audit_mark().exists() {
         for file in [directory.audit_file(), directory.texts_file()] {
+            for older in files::older(&file).map_err(|e| {
+                Failure::new(
+                    format!("looking into {}", path.display()),
+                    e,
+                    "see whether root can read it, then undo again",
+                )
+            })? {
+                removed(&older, fs::remove_file(&older))?;
+            }
             removed(&file, fs::remove_file(&file))?;
         }
     }
@@ -166,9 +175,12 @@ mod tests {
             }
             drop(Directory::prepare(place.path()).unwrap());
             fs::write(&trail, "a line").unwrap();
+            let older = [place.path().join("audit.jsonl.12"), place.path().join("commands.jsonl.1")];
+            older.iter().for_each(|older| fs::write(older, "older").unwrap());
             // A later run finds it there.
             remove_content(&Directory::prepare(place.path()).unwrap()).unwrap();
             assert_eq!(trail.exists(), there_before);
+            assert!(older.iter().all(|older| older.exists() == there_before));
         }
     }
 

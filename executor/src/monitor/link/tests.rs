@@ -1,7 +1,7 @@
 //! Every message in both directions, and what is none.
 
 use super::{outcome::*, *};
-use cordon_protocol::{CgroupMode, EndedBy, LimitName, NetworkMode};
+use cordon_protocol::{CgroupMode, EndedBy, LimitName, NetworkMode, limits};
 
 fn outcome() -> Outcome {
     Outcome {
@@ -86,7 +86,8 @@ fn every_message_round_trips() {
     let counts = ServiceCounts { connections: u64::MAX, over_cap: 2, unreachable: 3 };
     let counts = vec![counts; limits::SERVICES_MAX];
     let services = ToMonitor::Services { connection: 9, counts };
-    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete, services];
+    let refused = ToMonitor::Refused { connection: 10, profile: "ä".into(), denial: Denial::Internal };
+    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete, services, refused];
     for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(after).chain(more) {
         assert_eq!(ToMonitor::decode(&message.encode()), Ok(message));
     }
@@ -125,6 +126,11 @@ fn other_lengths_kinds_and_trailing_bytes_are_refused() {
     let mut many = ToMonitor::Services { connection: 1, counts: Vec::new() }.encode();
     many[16] = 17;
     assert_eq!(ToMonitor::decode(&many), Err(Malformed));
+    // No such reason.
+    let profile = "p".to_owned();
+    let mut forged = ToMonitor::Refused { connection: 1, profile, denial: Denial::Internal }.encode();
+    forged[16 + limits::NAME_MAX_BYTES] += 1;
+    assert_eq!(ToMonitor::decode(&forged), Err(Malformed));
     let mut trailing = message;
     trailing[MESSAGE_LEN - 1] = 1;
     assert_eq!(ToMonitor::decode(&trailing), Err(Malformed));

@@ -158,6 +158,19 @@ fn a_bad_request_is_refused_before_anything_is_launched() {
     let request = RunRequest { cwd: Some("/proc/self/fd/3".into()), ..line("x") };
     let mut client = monitor.ask(&Request::Run(Box::new(request)));
     assert_eq!(client.refusal().code, RefusalCode::BadRequest);
+    client.denied(&monitor, "default", Denial::BadRequest);
+    client.close(&monitor);
+    // Of a name there is as much as a message has room for.
+    let long = "ä".repeat(100);
+    let request = RunRequest { profile: Some(long.clone()), ..line("x") };
+    let mut client = monitor.ask(&Request::Run(Box::new(request)));
+    assert_eq!(client.refusal().code, RefusalCode::UnknownProfile);
+    client.denied(&monitor, &long[..limits::NAME_MAX_BYTES], Denial::UnknownProfile);
+    client.close(&monitor);
+    let limits = cordon_protocol::LimitRequest { pids: Some(0), ..Default::default() };
+    let mut client = monitor.ask(&Request::Run(Box::new(RunRequest { limits, ..line("x") })));
+    assert_eq!(client.refusal().code, RefusalCode::LimitRefused);
+    client.denied(&monitor, "default", Denial::LimitRefused);
     client.close(&monitor);
     monitor.hear_nothing();
     monitor.stop();

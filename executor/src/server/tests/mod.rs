@@ -12,7 +12,7 @@ mod streams;
 use super::{ServerError, fixture};
 use crate::{
     config::Config,
-    monitor::link::{ConnectionId, JobId, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
+    monitor::link::{ConnectionId, Denial, JobId, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
     sealed::SealedRequest,
     sys::{memfd::sealed_length, scm},
 };
@@ -235,6 +235,12 @@ impl Client {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The monitor hears, once, that it was refused.
+    fn denied(&self, monitor: &Monitor, profile: &str, denial: Denial) {
+        let profile = profile.to_owned();
+        assert_eq!(monitor.hear(), ToMonitor::Refused { connection: self.connection, profile, denial });
     }
 
     /// Closes, and the monitor hears of it.

@@ -69,14 +69,22 @@ fn an_ending_executor_takes_no_more_and_lets_the_running_end() {
     let mut waiting = monitor.ask(&Request::Run(Box::new(request("b"))));
     let mut silent = monitor.connect();
     silent.send(&hello(1));
+    let mut late = monitor.connect();
+    late.send(&hello(1));
     assert_eq!(waiting.event(), Some(Event::Queued { position: 1 }));
     monitor.hear_nothing();
     monitor.say(&ToServer::Drain, &[]);
     assert_eq!(waiting.refusal().code, RefusalCode::ShuttingDown);
+    waiting.denied(&monitor, "small", Denial::ShuttingDown);
     waiting.close(&monitor);
     silent.send(&Request::Ps);
     assert_eq!(silent.refusal().code, RefusalCode::ShuttingDown);
     silent.close(&monitor);
+    // Of these two only this one was a launch.
+    late.send(&Request::Run(Box::new(line("c"))));
+    assert_eq!(late.refusal().code, RefusalCode::ShuttingDown);
+    late.denied(&monitor, "default", Denial::ShuttingDown);
+    late.close(&monitor);
     running.started("0000000000000001");
     monitor.exit(command);
     assert_eq!(running.report().exit_code, Some(0));

@@ -40,6 +40,7 @@ fn one_runs_one_waits_and_the_next_is_refused() {
         refusal.message.contains("1 command of this user running already and 1 in the queue"),
         "{refusal:?}"
     );
+    third.denied(&monitor, "small", Denial::Busy);
     third.close(&monitor);
     let mut asking = monitor.ask(&Request::Ps);
     let Some(Event::Jobs(jobs)) = asking.event() else { panic!("no jobs") };
@@ -125,6 +126,7 @@ fn one_that_waits_too_long_is_told_how_long_and_its_place_in_the_queue_is_free()
         let says = "no place came free within 30ms, for which this command has waited, behind 1 command of this user running";
         assert!(refusal.message.contains(says), "{refusal:?}");
         assert!(refusal.hint.unwrap().contains("profiles.small.queue_timeout"));
+        waiting.denied(&monitor, "small", Denial::Busy);
         waiting.close(&monitor);
     }
     monitor.exit(command);
@@ -176,8 +178,8 @@ fn a_changed_policy_holds_for_whoever_asks_then_and_for_those_that_wait() {
     config.profiles.insert("small".into(), changed.clone());
     config.profiles.insert("another".into(), Profile { name: "another".into(), ..changed });
     config.profiles.remove("default");
-    let Config { cwd, free_space_min, max_commands, profiles, .. } = config;
-    let policy = Policy { cwd, free_space_min, max_commands, profiles };
+    let Config { cwd, free_space_min, max_commands, profiles, sha256, .. } = config;
+    let policy = Policy { cwd, free_space_min, max_commands, profiles, sha256 };
     let mut file = File::from(sealed(&policy.encode().unwrap()).unwrap());
     file.rewind().unwrap();
     monitor.say(&ToServer::Policy, &[file.as_fd()]);
@@ -190,6 +192,7 @@ fn a_changed_policy_holds_for_whoever_asks_then_and_for_those_that_wait() {
     early.close(&monitor);
     let mut gone = monitor.ask(&Request::Run(Box::new(line("d"))));
     assert_eq!(gone.refusal().code, RefusalCode::UnknownProfile);
+    gone.denied(&monitor, "default", Denial::UnknownProfile);
     gone.close(&monitor);
     let new = RunRequest { profile: Some("another".into()), ..line("e") };
     let new = monitor.ask(&Request::Run(Box::new(new)));

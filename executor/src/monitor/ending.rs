@@ -1,0 +1,53 @@
+//! The end of the monitor: of everything that runs, and of itself.
+
+use super::Monitor;
+use cordon_protocol::{EndedBy, audit::Entry, limits};
+use std::time::{Duration, Instant};
+
+/// How long the connections are given to take their last reports when the executor ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+impl Monitor {
+    /// Whether it was told to end and nothing is left to do.
+    pub(super) fn is_finished(&mut self) -> bool {
+        let Some(until) = self.stopping else { return false };
+        let now = Instant::now();
+        if !self.jobs.is_empty() {
+            if now >= until {
+                self.jobs.values_mut().for_each(|job| job.end(EndedBy::Cancelled));
+                self.stopping = Some(now + limits::SHUTDOWN_GRACE);
+            }
+            return false;
+        }
+        if self.connections.is_empty() {
+            return true;
+        }
+        // The last reports are on their way; nobody may hold up the end by not reading them.
+        let farewell = now + FAREWELL;
+        if until > farewell {
+            self.stopping = Some(farewell);
+        }
+        now >= until
+    }
+
+    /// Kills and reaps every sandbox; for the end of the monitor itself.
+    pub(super) fn end_everything(&mut self) {
+        let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
+        while !self.jobs.is_empty() && Instant::now() < deadline {
+            self.jobs.retain(|_, job| {
+                job.end(EndedBy::Cancelled);
+                let _ = job.reap();
+                job.tear_down();
+                job.tend_collector();
+                !job.is_gone(Instant::now())
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The kernel closes them, when everything else is done.
+        std::mem::forget(std::mem::take(&mut self.kept));
+        self.resources.cgroups.close();
+        self.tell_all_refused();
+        self.note(Entry::Stopped);
+        self.audit.tell();
+    }
+}

@@ -1,0 +1,188 @@
+//! Refused launches in the trail: a line each while there are few of a peer, and one for how many more there were.
+//!
+//! Who was refused is the kernel's word. Why is the monitor's own, or, where the server half did not even ask for the
+//! launch, that half's: of what a client wrote nothing but the profile's name is in it.
+
+use super::{
+    Monitor,
+    link::{ConnectionId, Denial, LaunchRefusal},
+};
+use cordon_protocol::audit::{Entry, Half};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// Lines of one peer at once.
+const BURST: u32 = 32;
+/// After this there is room for one more.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// What of a peer's refusals may be written, and how many were not.
+#[derive(Debug)]
+struct Share {
+    room: u32,
+    /// Room is counted from here.
+    since: Instant,
+    /// When something was written last, or tried to be.
+    tried: Instant,
+    untold: u64,
+}
+
+impl Share {
+    fn new(now: Instant) -> Self {
+        Self { room: BURST, since: now, tried: now, untold: 0 }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        while self.room < BURST && now.saturating_duration_since(self.since) >= EVERY {
+            self.room += 1;
+            self.since += EVERY;
+        }
+        if self.room == BURST {
+            self.since = now;
+        }
+    }
+
+    /// Whether there is room for a line, which is taken.
+    fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        let taken = self.room > 0;
+        if taken {
+            self.room -= 1;
+            self.tried = now;
+        }
+        taken
+    }
+
+    /// When those that were not written are told.
+    fn due(&self) -> Option<Instant> {
+        (self.untold > 0).then_some(self.tried + EVERY)
+    }
+}
+
+/// The shares of all peers of whom something was refused lately.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(HashMap<u32, Share>);
+
+impl Refusals {
+    /// When there is something to be told.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.0.values().filter_map(Share::due).min()
+    }
+
+    fn of(&mut self, uid: u32, now: Instant) -> &mut Share {
+        // Whoever has all its room again is like one that never came.
+        self.0.retain(|_, share| {
+            share.refill(now);
+            share.untold > 0 || share.room < BURST
+        });
+        self.0.entry(uid).or_insert_with(|| Share::new(now))
+    }
+}
+
+impl Monitor {
+    /// Records that a launch was refused, here.
+    pub(super) fn record_refusal(
+        &mut self,
+        connection: ConnectionId,
+        profile: String,
+        refusal: LaunchRefusal,
+    ) {
+        self.record_refused(connection, profile, refusal.to_string(), Half::Monitor);
+    }
+
+    /// Records that the server half refused what the connection's peer wanted, which uses up the connection.
+    pub(super) fn record_denial(&mut self, connection: ConnectionId, profile: String, denial: Denial) {
+        if self.connections.take_launch(connection).is_some() {
+            self.record_refused(connection, profile, denial.to_string(), Half::Server);
+        }
+    }
+
+    fn record_refused(&mut self, connection: ConnectionId, profile: String, reason: String, by: Half) {
+        let Some(peer) = self.connections.get(connection).map(|found| found.peer.clone()) else {
+            // So many of them and no more: see `may_complain`.
+            return self.note(Entry::Refused { uid: None, pid: None, profile, reason, by });
+        };
+        let share = self.refusals.of(peer.uid, Instant::now());
+        let untold = share.untold;
+        if !share.take(Instant::now()) {
+            share.untold += 1;
+            return;
+        }
+        if untold > 0 {
+            self.tell_refused(peer.uid, untold);
+        }
+        let (uid, pid) = (Some(peer.uid), Some(peer.pid));
+        if !self.try_to_note(Entry::Refused { uid, pid, profile, reason, by }) {
+            self.refusals.of(peer.uid, Instant::now()).untold += 1;
+        }
+    }
+
+    /// Tells of those that were not written, where there is room again.
+    pub(super) fn go_on_refusing(&mut self, now: Instant) {
+        let due = |share: &mut Share| share.due().is_some_and(|due| due <= now) && share.take(now);
+        let all = self.refusals.0.iter_mut();
+        let due: Vec<_> = all.filter_map(|(uid, share)| due(share).then_some((*uid, share.untold))).collect();
+        for (uid, untold) in due {
+            self.tell_refused(uid, untold);
+        }
+    }
+
+    /// Tells of all of them, before the end.
+    pub(super) fn tell_all_refused(&mut self) {
+        let all: Vec<_> = self.refusals.0.iter().map(|(uid, share)| (*uid, share.untold)).collect();
+        for (uid, untold) in all.into_iter().filter(|(_, untold)| *untold > 0) {
+            self.tell_refused(uid, untold);
+        }
+    }
+
+    fn tell_refused(&mut self, uid: u32, count: u64) {
+        if self.try_to_note(Entry::AlsoRefused { uid, count })
+            && let Some(share) = self.refusals.0.get_mut(&uid)
+        {
+            share.untold -= count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_room_for_some_lines_and_then_for_one_now_and_then() {
+        let (start, mut refusals) = (Instant::now(), Refusals::default());
+        let taken =
+            |refusals: &mut Refusals, uid, now| (0..1000).filter(|_| refusals.of(uid, now).take(now)).count();
+        assert_eq!(taken(&mut refusals, 1, start), 32);
+        // Another has its own, and time alone makes room.
+        assert_eq!(taken(&mut refusals, 2, start), 32);
+        let soon = start + EVERY - Duration::from_millis(1);
+        assert_eq!(taken(&mut refusals, 1, soon), 0);
+        assert_eq!(taken(&mut refusals, 1, start + EVERY), 1);
+        assert_eq!(taken(&mut refusals, 1, start + EVERY + (EVERY - EVERY / 3)), 0);
+        assert_eq!(taken(&mut refusals, 1, start + EVERY * 4), 3);
+        // However long nothing came.
+        let late = start + Duration::from_secs(1 << 20);
+        assert_eq!(taken(&mut refusals, 1, late), 32);
+        assert_eq!(refusals.0.len(), 1, "the other one is forgotten");
+    }
+
+    #[test]
+    fn those_that_are_not_written_are_told_when_there_is_room_and_not_before() {
+        let (start, mut refusals) = (Instant::now(), Refusals::default());
+        while refusals.of(1, start).take(start) {}
+        assert_eq!(refusals.due(), None);
+        refusals.of(1, start).untold += 1;
+        assert_eq!(refusals.due(), Some(start + EVERY));
+        // Trying takes room, so that a trail that cannot be written is not tried all the time.
+        let now = start + EVERY;
+        assert!(refusals.of(1, now).take(now));
+        assert_eq!(refusals.due(), Some(now + EVERY));
+        // What is untold is not forgotten.
+        let late = start + Duration::from_secs(1 << 20);
+        refusals.of(2, late);
+        assert_eq!(refusals.0.get(&1).map(|share| share.untold), Some(1));
+    }
+}
