@@ -376,7 +376,7 @@ impl Monitor {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.tend_collector();
-        // After its end has been seen: one that came first is not put down to a limit that is found reached with it.
+        // After its end has been seen: one that came first is not put down to a limit found reached with it.
         if job.is_live() || matches!(job.stage, Stage::Ended | Stage::Collecting) {
             job.check(now);
         }
