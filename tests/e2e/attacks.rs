@@ -2,11 +2,9 @@
 
 use crate::harness::{
     client::line,
-    daemon, eventually, host,
+    daemon, host,
     lab::{compile, lab, probes},
-    marker,
-    process::{self, sandboxed},
-    shared,
+    marker, process, shared,
 };
 use cordon_protocol::{EndedBy, client::blocking};
 use std::{
@@ -19,7 +17,6 @@ use std::{
         },
     },
     path::Path,
-    time::Duration,
 };
 
 const PRELUDE: &str = "import ctypes, os\nl = ctypes.CDLL(None, use_errno=True)\ndef call(f, *a):\n  \
@@ -51,10 +48,7 @@ fn neighbour(script: &str) -> Neighbour {
     let marker = marker();
     let request = line(&format!("{script}\nexec sleep {marker}"));
     let connection = blocking::run(&shared().socket, "test", request).unwrap();
-    let runs =
-        || sandboxed(&marker).into_iter().find(|p| process::exe(*p).is_some_and(|e| e.ends_with("sleep")));
-    eventually("the neighbour runs", Duration::from_secs(20), || runs().is_some());
-    Neighbour { pid: runs().unwrap(), _connection: connection }
+    Neighbour { pid: process::sandboxed_program("sleep", &marker), _connection: connection }
 }
 
 #[test]
@@ -204,10 +198,20 @@ fn setuid_programs_gain_nothing() {
     let code = "import subprocess\nr = subprocess.run(['/usr/bin/su', '-c', 'id -u'], stdin=subprocess.DEVNULL, \
                 capture_output=True, text=True)\nprint(r.returncode != 0, r.stdout == '')";
     assert_eq!(inside(code), "True True\n");
-    let effective = "import subprocess\np = subprocess.Popen(['/usr/bin/passwd'], stdin=subprocess.PIPE, \
-                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n\
-                     print(set(open(f'/proc/{p.pid}/status').read().split('Uid:')[1].split('\\n')[0].split()) == {str(os.getuid())})\np.kill()";
-    assert_eq!(inside(effective), "True\n");
+    // Opened before it runs, so that it may have ended when it is read.
+    let effective = "
+started, starts = os.pipe()
+waits, go = os.pipe()
+p = os.fork()
+if p == 0:
+  os.read(waits, 1)
+  for fd in (0, 1, 2): os.dup2(os.open('/dev/null', os.O_RDWR), fd)
+  try: os.execv('/usr/bin/passwd', ['passwd'])
+  except OSError: os.write(starts, b'!'); os._exit(1)
+status = open(f'/proc/{p}/status')
+os.write(go, b'x'); os.close(starts)
+print(os.read(started, 1), set(status.read().split('Uid:')[1].split('\\n')[0].split()) == {str(os.getuid())})";
+    assert_eq!(inside(effective), "b'' True\n");
 }
 
 #[test]

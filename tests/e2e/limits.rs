@@ -3,11 +3,17 @@
 
 use crate::harness::{
     Executor, PATIENCE,
-    client::line,
+    client::{argv, collect, line},
     crowd, eventually, host, marker,
     process::{self, sandboxed, status},
 };
-use cordon_protocol::{CgroupMode, EndedBy, ExitReport, LimitName, LimitRequest, client::blocking};
+use cordon_protocol::{
+    CgroupMode, EndedBy, Event, ExitReport, LimitName, LimitRequest, RunRequest, client::blocking,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -37,10 +43,7 @@ fn hold(executor: &Executor, limits: LimitRequest) -> Held {
     let mut request = line(&format!("exec sleep {marker}"));
     request.limits = limits;
     let connection = blocking::run(&executor.socket, "test", request).unwrap();
-    let runs =
-        || sandboxed(&marker).into_iter().find(|p| process::exe(*p).is_some_and(|e| e.ends_with("sleep")));
-    eventually("the command runs", PATIENCE, || runs().is_some());
-    let command = runs().unwrap();
+    let command = process::sandboxed_program("sleep", &marker);
     Held { command, group: host::cgroup_of(command).expect("cgroup v2"), _connection: connection }
 }
 
@@ -190,6 +193,41 @@ os._exit(0)";
     let report = report(&Executor::start(""), code, limits);
     assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
     assert!(!report.stdout.as_deref().unwrap().contains("kept"), "{report:?}");
+}
+
+#[test]
+fn an_end_of_its_own_is_not_put_down_to_a_limit_that_is_found_reached_with_it() {
+    let _crowd = crowd::among_others();
+    let executor = Executor::start("");
+    let monitor = Pid::from_raw(executor.pid());
+    let marker = marker();
+    // Holds too much once its parent has ended, of which the monitor sees neither.
+    let code = format!(
+        "
+import mmap, os, time
+ended, never = os.pipe()
+if os.fork() == 0:
+    os.close(never)
+    os.read(ended, 1)
+    held = mmap.mmap(-1, 160 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+    time.sleep({marker})
+print('go', flush=True)
+os.read(0, 1)
+os._exit(3)"
+    );
+    let mut request = RunRequest { stdin: true, stream: true, ..argv(&["python3", "-c", &code]) };
+    request.limits.memory_bytes = Some(64 << 20);
+    let (mut connection, stdin) = blocking::run(&executor.socket, "test", request).unwrap();
+    while !matches!(connection.next_event().unwrap(), Event::Stdout(_)) {}
+    let child = sandboxed(&marker).into_iter().max().unwrap();
+    kill(monitor, Signal::SIGSTOP).unwrap();
+    stdin.end().unwrap();
+    let resident = || status(child).get("VmRSS").and_then(|kb| kb.split(' ').next()?.parse::<u64>().ok());
+    // Where the kernel counts, it is ended at once.
+    eventually("the child holds too much", PATIENCE, || resident().is_none_or(|kb| kb > 128 << 10));
+    kill(monitor, Signal::SIGCONT).unwrap();
+    let report = collect(connection).unwrap().report;
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(3)), "{report:?}");
 }
 
 #[test]

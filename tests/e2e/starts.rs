@@ -5,8 +5,7 @@ use crate::harness::{
     client::{argv, collect, line},
     daemon,
     daemon::{in_scope, open_directory, write_configuration},
-    eventually, host, marker,
-    process::{self, sandboxed},
+    eventually, host, marker, process,
 };
 use cordon_protocol::{Event, NamespaceName, client::blocking};
 use nix::sys::signal::Signal;
@@ -101,12 +100,7 @@ fn without_namespaces_landlock_keeps_signals_inside() {
     let marker = marker();
     let request = line(&format!("exec sleep {marker}"));
     let neighbour = blocking::run(&executor.socket, "test", request).unwrap();
-    let sleeps = || {
-        let is_sleep = |pid: &i32| process::exe(*pid).is_some_and(|exe| exe.ends_with("sleep"));
-        sandboxed(&marker).into_iter().find(is_sleep)
-    };
-    eventually("the neighbour runs", PATIENCE, || sleeps().is_some());
-    let act = format!("kill -0 {}", sleeps().unwrap());
+    let act = format!("kill -0 {}", process::sandboxed_program("sleep", &marker));
     let report = executor.report(&["-c", &format!("kill -0 $$ && echo own; {act}")]);
     assert_eq!(report.enforced.namespaces.len(), 0);
     assert_eq!((report.stdout.as_deref(), report.exit_code), (Some("own\n"), Some(1)), "{report:?}");

@@ -5,6 +5,7 @@ use crate::harness::{
     client::{argv, line},
     eventually, host, marker,
     process::{self, sandboxed},
+    stretched,
 };
 use cordon_protocol::{CgroupMode, EndedBy, Event, client::blocking};
 use cordon_tests::{belongings::Belongings, host as kernel};
@@ -26,7 +27,7 @@ pub(crate) fn assert_restored(before: &Belongings, monitor: i32, what: &str) {
     let mut found = Belongings::of(monitor);
     let start = std::time::Instant::now();
     while found != *before {
-        assert!(start.elapsed() < PATIENCE, "{what}: {found:#?}\nis not {before:#?}");
+        assert!(start.elapsed() < stretched(PATIENCE), "{what}: {found:#?}\nis not {before:#?}");
         thread::sleep(std::time::Duration::from_millis(10));
         found = Belongings::of(monitor);
     }

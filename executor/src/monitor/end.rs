@@ -87,6 +87,13 @@ impl Job {
             Due::KillAgain => self.kill_processes(),
             Due::WallTimeout => self.end(EndedBy::WallTimeout),
             Due::Look => self.look(now),
+            Due::TearDown if self.is_to_be_collected_from() => {
+                self.collect_awaited = true;
+                if let Some(leaf) = &self.leaves.command {
+                    let _ = leaf.kill();
+                }
+                self.schedule.collect(now);
+            }
             Due::TearDown => self.tear_down(),
         }
     }
@@ -297,6 +304,12 @@ impl Job {
             limits_hit,
             enforced: enforced(&self.plan, &self.held),
         }
+    }
+
+    /// Whether the time of its pipes is over, and the server has still to ask for the files: where a client takes
+    /// the output slowly, it asks late. Nothing but init is kept for it.
+    fn is_to_be_collected_from(&self) -> bool {
+        self.stage == Stage::Ended && self.reentry.is_some() && !self.collect_awaited
     }
 
     /// Ends what the command left and has a process collect what it left in its workspace; gives the end from which

@@ -83,6 +83,8 @@ pub(super) struct Job {
     /// The sandbox may be entered once more, and how.
     pub(super) reentry: Option<Option<Namespaces>>,
     pub(super) collector: Option<Collector>,
+    /// The time of the pipes was over before the server asked to collect, which is waited for.
+    pub(super) collect_awaited: bool,
     pub(super) storage: Vec<OwnedFd>,
     /// Listening sockets of the services, until the server has them.
     pub(super) listening: Vec<OwnedFd>,
@@ -171,6 +173,7 @@ impl Job {
             place: launched.place,
             reentry: collect.then_some(launched.namespaces),
             collector: None,
+            collect_awaited: false,
             storage: Vec::new(),
             listening: Vec::new(),
             command_ready: false,

@@ -318,7 +318,6 @@ impl Monitor {
         let now = Instant::now();
         if job.is_live() {
             let progress = job.listen();
-            job.check(now);
             let connection = job.connection;
             self.hand_over_listening(id);
             if matches!(progress, Progress::Executed) {
@@ -336,7 +335,8 @@ impl Monitor {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.tend_collector();
-        if matches!(job.stage, Stage::Ended | Stage::Collecting) {
+        // After its end has been seen: one that came first is not put down to a limit found reached with it.
+        if job.is_live() || matches!(job.stage, Stage::Ended | Stage::Collecting) {
             job.check(now);
         }
         if job.is_gone(now) {

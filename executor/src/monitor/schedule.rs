@@ -98,7 +98,7 @@ impl Schedule {
         self.drained_by = Some(now + limits::DRAIN_GRACE + DRAIN_MARGIN);
     }
 
-    /// What the command left is being collected.
+    /// What the command left is being collected, or is about to be.
     pub(super) fn collect(&mut self, now: Instant) {
         self.drained_by = Some(now + limits::COLLECT_TIMEOUT);
     }

@@ -9,6 +9,7 @@ use crate::harness::{
     http::{Answer, request_bytes},
     marker,
     process::{self, Process, sandboxed},
+    stretched,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -145,7 +146,7 @@ fn slow_heads_and_bodies_are_cut_off() {
     let whole = gateway.bytes(&json!({"command": "echo ran"}));
     for part in [0, 10, whole.len() - 3] {
         let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(stretched(Duration::from_secs(20)))).unwrap();
         stream.write_all(&whole[..part]).unwrap();
         let mut answer = String::new();
         let end = stream.read_to_string(&mut answer);

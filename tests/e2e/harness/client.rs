@@ -1,6 +1,6 @@
 //! An executor's socket as a test uses it: through the command-line program and through the protocol.
 
-use super::{build::programs, process};
+use super::{PATIENCE, build::programs, process, stretched};
 use cordon_protocol::{
     Action, EndedBy, Event, ExitReport, RunRequest,
     client::{ClientError, blocking},
@@ -27,6 +27,11 @@ pub(crate) struct Events {
     pub(crate) stderr: Vec<u8>,
     /// The last event.
     pub(crate) report: ExitReport,
+}
+
+/// The time by the clock of a command that is not about it.
+fn patience() -> String {
+    format!("{}s", stretched(PATIENCE).as_secs())
 }
 
 /// A request for a shell line, report and no events.
@@ -73,14 +78,14 @@ impl Client {
 
     /// As [`Client::inside`], under another profile.
     pub(crate) fn inside_profile(&self, profile: &str, script: &str) -> String {
-        let report = self.report(&["--profile", profile, "-c", script]);
+        let report = self.report(&["--profile", profile, "--timeout", &patience(), "-c", script]);
         assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{script}\n{report:?}");
         report.stdout.unwrap()
     }
 
     /// Standard output of a Python program that must succeed inside.
     pub(crate) fn python(&self, code: &str) -> String {
-        let report = self.report(&["--", "/usr/bin/python3", "-c", code]);
+        let report = self.report(&["--timeout", &patience(), "--", "/usr/bin/python3", "-c", code]);
         assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{code}\n{report:?}");
         report.stdout.unwrap()
     }

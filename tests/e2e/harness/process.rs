@@ -1,6 +1,6 @@
 //! Starting programs so that none outlives the tests, and reading what /proc says about them.
 
-use super::{PATIENCE, stretched};
+use super::{PATIENCE, eventually, stretched};
 pub(crate) use cordon_tests::host::{descendants, descriptors, exe, parse_status, processes as all, status};
 use nix::{
     sys::signal::{Signal, kill},
@@ -231,4 +231,15 @@ pub(crate) fn sandboxed(text: &str) -> Vec<i32> {
         String::from_utf8_lossy(&line).contains(text) && uids(*pid).first() == Some(&uid)
     };
     all().into_iter().filter(matches).collect()
+}
+
+/// The sandbox user's process with this text that has become this program; waited for. While it becomes it, its
+/// command line is empty for a moment, so that whoever looks twice may find it once.
+pub(crate) fn sandboxed_program(name: &str, text: &str) -> i32 {
+    let mut found = None;
+    eventually("the program runs in its sandbox", PATIENCE, || {
+        found = sandboxed(text).into_iter().find(|pid| exe(*pid).is_some_and(|exe| exe.ends_with(name)));
+        found.is_some()
+    });
+    found.unwrap()
 }

@@ -1,7 +1,7 @@
 //! Amounts: large transfers, many connections, refusals, ends.
 
 use super::*;
-use crate::harness::{client::line, daemon::server_of, eventually, marker, process::sandboxed};
+use crate::harness::{client::line, daemon::server_of, eventually, marker, process::sandboxed, stretched};
 use cordon_protocol::{EndedBy, Event, client::blocking};
 use std::{
     io::{Read, Write},
@@ -150,7 +150,7 @@ fn with_the_command_its_connections_end_whoever_kept_them() {
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3; (setsid sleep 300 &) ; exit 3");
     let report = executor.report(&["-c", &script]);
     assert_eq!((report.exit_code, used(&report)), (Some(3), vec![(port, 1, 0)]));
-    let mut host = connections.recv_timeout(PATIENCE).unwrap();
+    let mut host = connections.recv_timeout(stretched(PATIENCE)).unwrap();
     let mut got = [0; 16];
     assert_eq!(host.read(&mut got).unwrap(), 3);
     // A reset, or the end: both are one.
@@ -159,7 +159,7 @@ fn with_the_command_its_connections_end_whoever_kept_them() {
     let held = marker();
     let request = line(&format!("exec 3<>/dev/tcp/127.0.0.1/{port}; sleep {held}"));
     let run = blocking::run(&executor.socket, "test", request).unwrap();
-    let mut host = connections.recv_timeout(PATIENCE).unwrap();
+    let mut host = connections.recv_timeout(stretched(PATIENCE)).unwrap();
     eventually("it runs", PATIENCE, || !sandboxed(&held).is_empty());
     drop(run);
     assert!(!matches!(host.read(&mut got), Ok(1..)));
@@ -178,7 +178,7 @@ fn what_is_written_and_left_at_once_arrives() {
         let script = format!("head -c 300000 /dev/zero > /dev/tcp/127.0.0.1/{port}");
         let report = executor.report(&["-c", &script]);
         assert_eq!((report.exit_code, used(&report)), (Some(0), vec![(port, 1, 0)]));
-        assert_eq!(arrived.recv_timeout(PATIENCE), Ok(Ok(300_000)));
+        assert_eq!(arrived.recv_timeout(stretched(PATIENCE)), Ok(Ok(300_000)));
     }
 }
 
@@ -212,7 +212,7 @@ fn what_is_over_its_time_is_told_with_its_connections() {
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; sleep 300");
     let report = executor.report(&["--timeout", "1s", "-c", &script]);
     assert_eq!((report.ended_by, used(&report)), (EndedBy::WallTimeout, vec![(port, 1, 0)]));
-    let mut host = connections.recv_timeout(PATIENCE).unwrap();
+    let mut host = connections.recv_timeout(stretched(PATIENCE)).unwrap();
     let mut all = Vec::new();
     let _ = host.read_to_end(&mut all);
     assert_eq!(all, b"x\n");

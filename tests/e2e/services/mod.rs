@@ -4,7 +4,7 @@
 mod bounds;
 mod reach;
 
-use crate::harness::{Executor, PATIENCE, build::programs, process};
+use crate::harness::{Executor, PATIENCE, build::programs, process, stretched};
 use cordon_protocol::{ExitReport, NetworkMode};
 use serde_json::Value;
 use std::{
@@ -22,7 +22,7 @@ fn service_on(address: IpAddr, serve: impl Fn(TcpStream) + Send + Clone + 'stati
         for stream in listener.incoming() {
             let serve = serve.clone();
             let stream = stream.unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(stretched(PATIENCE))).unwrap();
             thread::spawn(move || serve(stream));
         }
     });

@@ -103,6 +103,35 @@ fn however_a_command_ended_it_is_collected_from_and_what_it_left_runs_no_longer(
 }
 
 #[test]
+fn a_client_that_takes_the_output_late_gets_its_files_all_the_same() {
+    // Ends when nobody has taken anything for a while: then everything between it and the client is full.
+    let code = "import os, time\nos.set_blocking(1, False)\ntries = 0\nwhile tries < 30:\n\
+                \x20 try: os.write(1, bytes(4096)); tries = 0\n\
+                \x20 except BlockingIOError: tries += 1; time.sleep(0.01)\n\
+                open('result', 'w').write('kept')\nos._exit(3)";
+    let mut request =
+        RunRequest { collect: vec!["result".to_owned()], stream: true, ..argv(&["python3", "-c", code]) };
+    request.limits.memory_bytes = Some(128 << 20);
+    let executor = Executor::start("");
+    let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request).unwrap();
+    let ended = "\"event\":\"ended\"";
+    let audit = || fs::read_to_string(executor.directory().join("audit.jsonl")).unwrap();
+    eventually("it has ended", PATIENCE, || audit().contains(ended));
+    // Longer than pipes are waited for.
+    thread::sleep(Duration::from_secs(1));
+    let mut files = Vec::new();
+    let report = loop {
+        match connection.next_event().unwrap() {
+            Event::Exited(report) => break report,
+            Event::File(file) => files.push(file),
+            _ => {}
+        }
+    };
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(3)), "{report:?}");
+    assert_eq!(files[0].content, b"kept", "{files:?}");
+}
+
+#[test]
 fn what_is_collected_is_bounded() {
     let script = "head -c 5M /dev/zero > large; for n in 1 2 3 4 5 6; do head -c 3M /dev/zero > m$n; done; mkdir many; \
                   for n in $(seq 300); do : > many/$n; done";

@@ -11,6 +11,7 @@ use crate::harness::{
     lab::STRANGER,
     marker,
     process::{self, sandboxed},
+    stretched,
 };
 use cordon_protocol::{
     Action, CollectedFile, EndedBy, Event, ExitReport, FileIn, LimitName, LimitRequest, RunRequest,
@@ -26,7 +27,9 @@ use std::{
 };
 
 fn within(name: &str, script: &str) -> RunRequest {
-    RunRequest { workspace: Some(name.to_owned()), ..line(script) }
+    let mut request = RunRequest { workspace: Some(name.to_owned()), ..line(script) };
+    request.limits.wall_ms = u64::try_from(stretched(PATIENCE).as_millis()).ok();
+    request
 }
 
 /// Standard output of a line that must succeed in a workspace.
