@@ -153,6 +153,9 @@ async fn bounded(
     collected.await
 }
 
+/// Time between two words about a position: where many wait, each place that comes free changes those of all.
+const BETWEEN_NEWS: Duration = Duration::from_millis(100);
+
 /// A place in the queue; none when the client has left it. Until then the client is told where it stands.
 async fn wait_for_place(
     server: &Server,
@@ -163,7 +166,7 @@ async fn wait_for_place(
 ) -> Result<Option<Ticket>, Refusal> {
     let mut ticket = server.queue.enter(peer.uid, profile).map_err(|full| queue_full(profile, full))?;
     let deadline = Instant::now() + Duration::from_millis(profile.queue_timeout);
-    let mut told = None;
+    let (mut told, mut next_news) = (None, Instant::now());
     while let Turn::Position(position) = ticket.turn() {
         listed.set_position(position);
         let news = encode_frame(&Event::Queued { position }, limits::EVENT_FRAME_MAX).map_err(internal)?;
@@ -177,7 +180,10 @@ async fn wait_for_place(
             }
             // So few bytes go in one piece or not at all, so that leaving off here splits no frame. Where the
             // client has gone, its close tells.
-            _ = socket.write_all(&news), if told != Some(position) => told = Some(position),
+            _ = async { sleep_until(next_news).await; socket.write_all(&news).await }, if told != Some(position) => {
+                told = Some(position);
+                next_news = Instant::now() + BETWEEN_NEWS;
+            }
         }
     }
     Ok(Some(ticket))
