@@ -1,20 +1,15 @@
 //! Acts as probes try them: the same Python inside a sandbox, outside, and where one layer is left out.
 
-use crate::harness::{
-    Client, Executor,
-    client::argv,
-    daemon, eventually, host,
-    lab::profiles,
-    marker,
-    process::{self, sandboxed},
-    shared,
+use crate::harness::{Client, Executor, client::argv, daemon, host, lab::profiles, marker, process, shared};
+use cordon_protocol::{
+    EndedBy, Event, ExitReport, RunRequest,
+    client::{ClientError, blocking},
 };
-use cordon_protocol::{EndedBy, Event, client::blocking};
 use std::{
     collections::BTreeMap,
+    fs,
     process::Command,
     sync::{Mutex, OnceLock},
-    time::Duration,
 };
 
 /// `call` and `sys` give 0 or errno of a C function and of a system call; `t` of a Python one.
@@ -46,6 +41,16 @@ pub(super) fn inside_of(executor: &Client, profile: &str, code: &str) -> String 
     let report = executor.report(&["--profile", profile, "--", "/usr/bin/python3", "-c", &program(code)]);
     assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{code}\n{report:?}");
     report.stdout.unwrap()
+}
+
+/// The report of a request, whose collected files are left aside.
+pub(super) fn report_of(executor: &Client, request: RunRequest) -> Result<ExitReport, ClientError> {
+    let (mut connection, _stdin) = blocking::run(&executor.socket, "test", request)?;
+    loop {
+        if let Event::Exited(report) = connection.next_event()? {
+            return Ok(*report);
+        }
+    }
 }
 
 /// What it prints outside, as root.
@@ -119,8 +124,12 @@ impl Neighbour {
                 _ => {}
             }
         }
-        eventually("the neighbour is seen", Duration::from_secs(20), || !sandboxed(&marker).is_empty());
-        Self { pid: sandboxed(&marker)[0], said, _connection: (connection, stdin) }
+        let named = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).ends_with(&format!("\0{marker}\0"))
+        };
+        let pid = process::all().into_iter().find(named).expect("the neighbour");
+        Self { pid, said, _connection: (connection, stdin) }
     }
 
     /// Whether it is there still.

@@ -4,18 +4,19 @@
 
 use super::{
     Probe,
-    acts::{Neighbour, inside, outside},
+    acts::{Neighbour, inside, inside_of, outside, without},
     probe,
 };
-use crate::harness::{PATIENCE, eventually, shared};
+use crate::harness::{Executor, PATIENCE, eventually, lab::probes, marker};
+use std::fs;
 
 pub(super) const PROBES: &[Probe] = &[
     Probe {
-        row: 29,
-        test: "escape::pools::posix_queues_are_each_sandbox_s_own_in_number_too",
-        tried: "opening as many POSIX queues as can be had, so that another command gets none",
-        control: "the command itself gets no more",
-        closed_by: "namespaces: ipc, whose own limit stands in the place of the user's",
+        row: 19,
+        test: "escape::pools::no_posix_queue_can_be_made",
+        tried: "making POSIX queues, which carry messages, and of which all commands together may have so many bytes",
+        control: "with the limits left out they are made, and without Landlock opened, until there is no room",
+        closed_by: "RLIMIT_MSGQUEUE of 0; Landlock, which lets none be opened; namespaces: ipc",
     },
     Probe {
         row: 29,
@@ -26,27 +27,47 @@ pub(super) const PROBES: &[Probe] = &[
     },
 ];
 
+/// Opens as many POSIX queues as can be had; prints the errors on the way, and how many were opened.
+const TAKE_QUEUES: &str = "seen = []\nopened = 0\nfor n in range(1000):\n  \
+    e = call(l.mq_open, b'/q%d' % n, os.O_CREAT | os.O_RDWR, 0o600, None)\n  opened += e == 0\n  \
+    if e not in seen: seen.append(e)\nprint(seen, opened)";
+
 #[test]
-fn posix_queues_are_each_sandbox_s_own_in_number_too() {
+fn no_posix_queue_can_be_made() {
     let _verdict = probe!();
-    let take = "n = 0\nwhile l.mq_open(b'/q%d' % n, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0: n += 1\nprint(n, \
-                call(l.mq_open, b'/one-more', os.O_CREAT | os.O_RDWR, 0o600, None))";
-    let neighbour = Neighbour::start(shared(), take);
-    let (taken, errno) = neighbour.said.trim().split_once(' ').unwrap();
-    assert!(taken != "0" && errno != "0", "the control: {}", neighbour.said);
-    assert_eq!(inside(take), neighbour.said, "as many as the other");
+    // EMFILE, the first time: nothing was made. Landlock alone would make the queue, refuse to open it and leave it.
+    const NONE: &str = "[24] 0\n";
+    assert_eq!(inside(TAKE_QUEUES), NONE);
+    assert_eq!(inside_of(without("landlock"), "default", TAKE_QUEUES), NONE);
+    let control = inside_of(without("landlock,rlimits"), "default", TAKE_QUEUES);
+    assert!(control.starts_with("[0, 24] "), "the control: {control}");
+    let left = inside_of(without("rlimits"), "default", TAKE_QUEUES);
+    assert_eq!(left, "[13, 24] 0\n", "the control: made, and of no use");
 }
 
 #[test]
 fn what_is_used_up_of_the_user_s_pools_is_missed_by_no_other_user_and_comes_back() {
     let _verdict = probe!();
-    let take = "import fcntl\nn = 0\nwhile l.inotify_init1(0) >= 0: n += 1\n\
-                print(n, t(fcntl.flock, os.open('/usr/bin/true', os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))";
-    let neighbour = Neighbour::start(shared(), take);
-    assert!(neighbour.said.ends_with(" 0\n") && !neighbour.said.starts_with("0 "), "{}", neighbour.said);
-    let look = "import fcntl\nprint(call(l.inotify_init1, 0), t(fcntl.flock, os.open('/usr/bin/true', os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))";
-    assert_eq!(inside(look), "24 11\n", "the control, and what remains: EMFILE, EAGAIN");
-    assert_eq!(outside("print(call(l.inotify_init1, 0))"), "0\n");
+    // Another user than the one that other tests' commands have meanwhile.
+    let file = probes().join(format!("pool-{}", marker()));
+    fs::write(&file, "").unwrap();
+    let executor = Executor::start(&format!(
+        "[users]\ncommand = 'games'\n[profiles.default]\nread = ['/usr', '/etc', '{}']\n",
+        probes().display()
+    ));
+    let lock = format!(
+        "import fcntl\nlocked = t(fcntl.flock, os.open('{}', os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        file.display()
+    );
+    let take = format!("{lock}n = 0\nwhile l.inotify_init1(0) >= 0: n += 1\nprint(n > 0, locked)");
+    let neighbour = Neighbour::start(&executor, &take);
+    assert_eq!(neighbour.said, "True 0\n");
+    let look = format!("{lock}print(call(l.inotify_init1, 0), locked)");
+    let beside = || inside_of(&executor, "default", &look);
+    assert_eq!(beside(), "24 11\n", "the control, and what remains: EMFILE, EAGAIN");
+    let instance = "print(call(l.inotify_init1, 0))";
+    assert_eq!((inside(instance).as_str(), outside(instance).as_str()), ("0\n", "0\n"));
     drop(neighbour);
-    eventually("both are there again", PATIENCE, || inside(look) == "0 0\n");
+    eventually("both are there again", PATIENCE, || beside() == "0 0\n");
+    fs::remove_file(file).unwrap();
 }

@@ -21,7 +21,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         row: 5,
         test: "escape::r05_sockets::host_sockets_cannot_be_reached",
-        tried: "connecting to an abstract socket, Cordon's own two, D-Bus, systemd's and Docker's, also through /proc/1/root and /proc/self/cwd",
+        tried: "connecting to an abstract socket, Cordon's own two, D-Bus, systemd's and Docker's, also through /proc/1/root and /proc/self/root",
         control: "the same outside, where at least three answer",
         closed_by: "namespaces: no path leads there, and abstract names are the network namespace's",
     },
@@ -44,7 +44,7 @@ fn host_sockets_cannot_be_reached() {
     let code = format!(
         "import socket\nfor a in ('\\0{name}', '{directory}/executor.sock', '{directory}/gateway.sock', \
          '/run/dbus/system_bus_socket', '/run/systemd/private', '/var/run/docker.sock', \
-         '/proc/1/root{directory}/executor.sock', '/proc/self/cwd/../..{directory}/executor.sock'):\n  s = socket.socket(1)\n  \
+         '/proc/1/root{directory}/executor.sock', '/proc/self/root{directory}/executor.sock'):\n  s = socket.socket(1)\n  \
          try: s.connect(a); print('open')\n  except OSError as e: print(e.errno)"
     );
     let seen = shared().python(&code);

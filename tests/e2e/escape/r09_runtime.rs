@@ -2,12 +2,12 @@
 
 use super::{
     Probe,
-    acts::{inside, outside},
+    acts::{inside_of, outside},
     probe,
 };
 use crate::harness::{
     build::programs,
-    lab::{lab, script},
+    lab::{compile, lab, script},
     shared,
 };
 use cordon_protocol::EndedBy;
@@ -33,11 +33,15 @@ pub(super) const PROBES: &[Probe] = &[
 #[test]
 fn programs_cannot_be_overwritten_through_proc() {
     let _verdict = probe!();
-    let code = "print(*(t(os.open, p, os.O_WRONLY) != 0 for p in ('/proc/self/exe', '/proc/1/exe', '/proc/self/root/usr/bin/env', \
-                '/usr/bin/env', '/proc/thread-self/exe', os.path.realpath('/proc/self/exe'))))";
-    assert_eq!(inside(code), "True True True True True True\n");
-    // Nothing is written or cut.
-    assert_eq!(outside("print(t(os.open, '/usr/bin/env', os.O_WRONLY))"), "0\n", "the control");
+    // One that nobody else runs: it cannot be started while it is open for writing.
+    let program = compile("overwritten", "int main(void) { return 0; }", &[]);
+    let path = program.display();
+    let code = format!(
+        "print(*(t(os.open, p, os.O_WRONLY) != 0 for p in ('/proc/self/exe', '/proc/1/exe', '/proc/self/root/usr/bin/env', \
+         '/usr/bin/env', '/proc/thread-self/exe', os.path.realpath('/proc/self/exe'), '{path}')))"
+    );
+    assert_eq!(inside_of(lab(), "probe", &code), "True True True True True True True\n");
+    assert_eq!(outside(&format!("print(t(os.open, '{path}', os.O_WRONLY))")), "0\n", "the control");
 }
 
 #[test]

@@ -59,7 +59,7 @@ static char path[256];
 static const char *names[2];
 static volatile int done;
 static void *change(void *unused) {
-    for (unsigned n = 0; !done; n++) { strcpy(path, names[n & 1]); if (n % 64 == 0) usleep(1); }
+    for (unsigned n = 0; !done; n++) { strcpy(path, names[n & 1]); if (n % 63 == 0) usleep(1); }
     return unused;
 }
 int main(int argc, char **argv) {

@@ -83,7 +83,7 @@ fn what_landlock_does_not_see_is_stopped_without_it() {
     for abi in [2, 0] {
         let executor = LesserHost { landlock: Some(abi), ..WHOLE }.start(&profiles());
         let report = executor.report(&["--", "true"]);
-        assert_eq!(u32::from(report.enforced.landlock_abi), abi);
+        assert_eq!(report.enforced.landlock_abi, abi);
         assert_stopped(&executor, &format!("ABI {abi}"));
     }
     assert_eq!(fs::read(&victim).unwrap(), b"kept");

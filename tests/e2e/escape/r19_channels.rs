@@ -2,7 +2,7 @@
 
 use super::{
     Probe,
-    acts::{Neighbour, in_namespaces_of, inside},
+    acts::{Neighbour, in_namespaces_of, inside, inside_of},
     probe,
 };
 use crate::harness::{
@@ -15,7 +15,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         row: 19,
         test: "escape::r19_channels::nothing_is_passed_from_one_run_to_the_next",
-        tried: "writing in one run and reading in the next: /dev/shm, /tmp, home, System V memory, queues and semaphores, POSIX queues, an abstract socket, keys in the thread's, process's, session's and user's keyrings, a lock",
+        tried: "writing in one run and reading in the next: /dev/shm, /tmp, home, System V memory, queues and semaphores, an abstract socket, keys in the thread's, process's, session's and user's keyrings, a lock",
         control: "reading in the same run finds all but the keys",
         closed_by: "namespaces: ipc, mount and net; seccomp: keyrings; a lock goes with its owner",
     },
@@ -40,47 +40,54 @@ fn write(name: &str, number: u32) -> String {
     format!(
         "for p in ('/dev/shm/{name}', '/tmp/{name}', os.path.expanduser('~/{name}')): open(p, 'w').write('x')\n\
          made = [l.shmget({number}, 4096, 0o1666), l.msgget({number}, 0o1666), l.semget({number}, 1, 0o1666)]\n\
-         made += [l.mq_open(b'/{name}', os.O_CREAT | os.O_RDWR, 0o666, None)]\n\
          a = socket.socket(1); a.bind('\\0{name}'); a.listen()\n\
          keys = [sys_(248, b'user', b'{name}', b'x', 1, k) == 0 for k in (-1, -2, -3, -4, -5)]\n\
-         lock = os.open('/usr/bin/env', os.O_RDONLY)\nimport fcntl\nfcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n\
          print(all(m >= 0 for m in made), any(keys))\n"
     )
 }
 
-/// How much of it is found: files, System V, queue, socket, keys.
+/// How much of it is found: files, System V, socket, keys.
 fn read(name: &str, number: u32) -> String {
     format!(
         "print(sum(os.path.exists(p) for p in ('/dev/shm/{name}', '/tmp/{name}', os.path.expanduser('~/{name}'))), \
          sum(x >= 0 for x in (l.shmget({number}, 0, 0), l.msgget({number}, 0), l.semget({number}, 0, 0))), \
-         int(l.mq_open(b'/{name}', os.O_RDONLY) >= 0), int(t(socket.socket(1).connect, '\\0{name}') == 0), \
+         int(t(socket.socket(1).connect, '\\0{name}') == 0), \
          int(sys_(250, 10, -3, b'user', b'{name}', 0) == 0) + int(sys_(250, 10, -4, b'user', b'{name}', 0) == 0))"
     )
 }
 
-const LOCK: &str = "import fcntl\nprint(t(fcntl.flock, os.open('/usr/bin/env', os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))";
-
 #[test]
 fn nothing_is_passed_from_one_run_to_the_next() {
     let _verdict = probe!();
-    let name = marker();
+    let name = format!("x{}", marker());
     let (write, read) = (write(&name, 4242), read(&name, 4242));
-    assert_eq!(inside(&format!("{write}\n{read}")), "True False\n3 3 1 1 0\n", "the control");
-    assert_eq!(inside(&read), "0 0 0 0 0\n");
-    assert_eq!(inside(LOCK), "0\n");
+    assert_eq!(inside(&format!("{write}\n{read}")), "True False\n3 3 1 0\n", "the control");
+    assert_eq!(inside(&read), "0 0 0 0\n");
+    // A lock on a file that both may read, which no other test takes.
+    let file = probes().join(format!("locked-{name}"));
+    fs::write(&file, "").unwrap();
+    let lock = format!(
+        "import fcntl\nf = os.open('{}', os.O_RDONLY)\nprint(t(fcntl.flock, f, fcntl.LOCK_EX | fcntl.LOCK_NB))",
+        file.display()
+    );
+    let again = lock
+        .replace("f = ", "g = ")
+        .replace("(fcntl.flock, f", "(fcntl.flock, g")
+        .replace("import fcntl\n", "");
+    assert_eq!(inside_of(lab(), "probe", &format!("{lock}\n{again}")), "0\n11\n", "the control: EAGAIN");
+    assert_eq!(inside_of(lab(), "probe", &lock), "0\n");
+    fs::remove_file(file).unwrap();
 }
 
 #[test]
 fn nothing_is_passed_between_two_runs_at_once() {
     let _verdict = probe!();
-    let name = marker();
-    // Without the lock: other tests take it.
-    let without_lock = write(&name, 4243).replace("fcntl.flock", "(lambda *_: 0)");
-    let neighbour = Neighbour::start(shared(), &without_lock);
+    let name = format!("x{}", marker());
+    let neighbour = Neighbour::start(shared(), &write(&name, 4243));
     assert_eq!(neighbour.said, "True False\n");
     let read = read(&name, 4243).replace("~", "/home/execuser");
-    assert_eq!(inside(&read), "0 0 0 0 0\n");
-    assert_eq!(in_namespaces_of(neighbour.pid, &read), "3 3 1 1 0\n", "the control");
+    assert_eq!(inside(&read), "0 0 0 0\n");
+    assert_eq!(in_namespaces_of(neighbour.pid, &read), "3 3 1 0\n", "the control");
 }
 
 #[test]

@@ -39,7 +39,8 @@ fn setuid_programs_gain_nothing() {
                 capture_output=True, text=True)\nprint(r.returncode != 0, r.stdout == '')";
     assert_eq!(inside(code), "True True\n");
     let effective = "import subprocess\np = subprocess.Popen(['/usr/bin/passwd'], stdin=subprocess.PIPE, \
-                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n\
+                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)\n\
+                     p.stdout.read(1)  # The program itself runs.\n\
                      print(set(open(f'/proc/{p.pid}/status').read().split('Uid:')[1].split('\\n')[0].split()) == {str(os.getuid())})\np.kill()";
     assert_eq!(inside(effective), "True\n");
     assert_eq!(

@@ -1,6 +1,10 @@
 //! Row 25: ways in that are newer or rarer, and might do without a layer.
 
-use super::{Probe, acts::program, probe};
+use super::{
+    Probe,
+    acts::{program, report_of},
+    probe,
+};
 use crate::harness::{Executor, client::argv, lab::lab, shared};
 use cordon_protocol::{Action, FileIn, RunRequest};
 use serde_json::json;
@@ -15,9 +19,11 @@ pub(super) const PROBES: &[Probe] = &[Probe {
 }];
 
 /// What holds around a process: status, limits, namespaces, and what acts come to.
-const HELD: &str = "s = dict(line.rstrip().split(':\\t', 1) for line in open('/proc/self/status') if ':\\t' in line)
+const HELD: &str = "s = dict(line[:-1].split(':\\t', 1) for line in open('/proc/self/status') if ':\\t' in line)
 for k in ('Uid', 'Gid', 'Groups', 'Umask', 'CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp', 'Seccomp_filters', 'SigIgn', 'SigBlk'): print(k, s.get(k, '').split())
-for line in open('/proc/self/limits'): print(line.split())
+for line in open('/proc/self/limits'):
+  # One that is for the user as a whole.
+  if not line.startswith('Max processes'): print(line.split())
 print(hex(l.prctl(27)), os.getsid(0) == os.getpid(), open('/proc/self/oom_score_adj').read())
 print(sorted(set(n for n in range(1024) if t(os.fstat, n) == 0)))
 print(sorted(os.listdir('/')), sorted(os.listdir('/dev')), len(open('/proc/cmdline').read()))
@@ -56,14 +62,7 @@ fn every_way_in_leads_through_the_same_layers() {
         collect: vec!["*".to_owned()],
         ..argv(&words)
     };
-    let (mut connection, _stdin) =
-        cordon_protocol::client::blocking::run(&lab().socket, "test", files).unwrap();
-    let report = loop {
-        match connection.next_event().unwrap() {
-            cordon_protocol::Event::Exited(report) => break report,
-            _ => {}
-        }
-    };
+    let report = report_of(lab(), files).unwrap();
     assert_same("files", &report.stdout.unwrap());
     for profile in ["hostnet", "served", "greeting"] {
         let report = lab().report(&[&["--profile", profile, "--"], &words[..]].concat());
