@@ -21,7 +21,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         row: 29,
         test: "escape::pools::what_is_used_up_of_the_user_s_pools_is_missed_by_no_other_user_and_comes_back",
-        tried: "taking every inotify instance and a lock on a file that all may read",
+        tried: "taking every inotify instance, every queued signal and a lock on a file that all may read",
         control: "another command does miss them while they are held",
         closed_by: "identity: no user but the commands' own is touched, and all comes back with the end; among commands it remains, see below",
     },
@@ -59,15 +59,18 @@ fn what_is_used_up_of_the_user_s_pools_is_missed_by_no_other_user_and_comes_back
         "import fcntl\nlocked = t(fcntl.flock, os.open('{}', os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         file.display()
     );
-    let take = format!("{lock}n = 0\nwhile l.inotify_init1(0) >= 0: n += 1\nprint(n > 0, locked)");
+    let take = format!(
+        "{lock}n = m = 0\nwhile l.inotify_init1(0) >= 0: n += 1\nimport signal; signal.pthread_sigmask(signal.SIG_BLOCK, [40])\n\
+         while l.sigqueue(os.getpid(), 40, ctypes.c_void_p(0)) == 0: m += 1\nprint(n > 0, m > 0, locked)"
+    );
     let neighbour = Neighbour::start(&executor, &take);
-    assert_eq!(neighbour.said, "True 0\n");
-    let look = format!("{lock}print(call(l.inotify_init1, 0), locked)");
+    assert_eq!(neighbour.said, "True True 0\n");
+    let count = "timer = ctypes.c_void_p()\nprint(call(l.inotify_init1, 0), call(l.timer_create, 0, None, ctypes.byref(timer)))\n";
+    let look = format!("{count}{lock}print(locked)");
     let beside = || inside_of(&executor, "default", &look);
-    assert_eq!(beside(), "24 11\n", "the control, and what remains: EMFILE, EAGAIN");
-    let instance = "print(call(l.inotify_init1, 0))";
-    assert_eq!((inside(instance).as_str(), outside(instance).as_str()), ("0\n", "0\n"));
+    assert_eq!(beside(), "24 11\n11\n", "the control, and what remains: EMFILE, EAGAIN");
+    assert_eq!((inside(count).as_str(), outside(count).as_str()), ("0 0\n", "0 0\n"));
     drop(neighbour);
-    eventually("both are there again", PATIENCE, || beside() == "0 0\n");
+    eventually("all is there again", PATIENCE, || beside() == "0 0\n0\n");
     fs::remove_file(file).unwrap();
 }

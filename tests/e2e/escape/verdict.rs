@@ -50,7 +50,7 @@ impl Drop for Verdict {
         for probe in &self.probes {
             let verdict = match (thread::panicking(), &self.by) {
                 (true, _) => "OPEN, or the test failed".to_owned(),
-                (false, Some(layer)) => format!("closed by {layer}"),
+                (false, Some(layer)) => format!("closed here by {layer}"),
                 (false, None) => format!("closed by {}", probe.closed_by),
             };
             let (row, test, abi) = (probe.row, probe.test, abi());
