@@ -2,14 +2,16 @@
 
 use super::{
     Probe,
-    acts::{Neighbour, in_namespaces_of, inside, inside_of},
+    acts::{Neighbour, in_namespaces_of, inside, inside_of, program},
     probe,
 };
 use crate::harness::{
+    client::{argv, collect},
     lab::{lab, probes},
     marker, shared,
 };
-use std::{fs, os::unix::fs::MetadataExt};
+use cordon_protocol::{Event, client::blocking};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 pub(super) const PROBES: &[Probe] = &[
     Probe {
@@ -32,6 +34,13 @@ pub(super) const PROBES: &[Probe] = &[
         tried: "reading a file of the host, which could move the time of its last access",
         control: "a reader outside moves it",
         closed_by: "namespaces: read-only mounts",
+    },
+    Probe {
+        row: 19,
+        test: "escape::r19_channels::what_others_open_is_seen_in_shared_places_alone",
+        tried: "watching, with inotify, what other commands and programs of the host open",
+        control: "in a directory that both may read it is seen",
+        closed_by: "namespaces: what the profile does not name cannot be watched; among shared directories it remains, see below",
     },
 ];
 
@@ -104,4 +113,43 @@ fn reading_leaves_no_trace_on_the_host_s_files() {
     assert_eq!(super::acts::outside(&format!("print(open('{path}').read())")), "text\n");
     assert_ne!(accessed(), 1000, "the control");
     fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn what_others_open_is_seen_in_shared_places_alone() {
+    let _verdict = probe!();
+    let mark = marker();
+    let shown = probes().join(format!("watched-{mark}"));
+    fs::create_dir(&shown).unwrap();
+    for name in ["seen", "end"] {
+        fs::write(shown.join(name), "").unwrap();
+    }
+    let at = shown.display();
+    // Until somebody opens the file `end`: the names of all that was opened.
+    let watch = format!(
+        "i = l.inotify_init1(0)\nfor d in ('{at}', '/tmp', '/home/execuser', '/dev/shm', '/root', '/var/log'): \
+         print(l.inotify_add_watch(i, d.encode(), 0xfff) >= 0, end=' ')\nprint(flush=True)\nnames = b''\n\
+         while b'end' not in names: names += os.read(i, 9999)\nprint(b'seen' in names, b'{mark}' in names)"
+    );
+    let mut request = argv(&["/usr/bin/python3", "-c", &program(&watch)]);
+    (request.profile, request.stream) = (Some("probe".to_owned()), true);
+    let (mut connection, stdin) = blocking::run(&lab().socket, "test", request).unwrap();
+    let mut said = String::new();
+    while !said.ends_with('\n') {
+        if let Event::Stdout(piece) = connection.next_event().unwrap() {
+            said += &String::from_utf8(piece).unwrap();
+        }
+    }
+    assert_eq!(said, "True True True True False False \n");
+    let private =
+        format!("for d in /tmp ~ /dev/shm; do echo x > $d/x{mark} && cat $d/x{mark}; done; cat {at}/seen");
+    assert_eq!(lab().inside_profile("probe", &private), "x\nx\nx\n");
+    let own = Path::new("/tmp").join(format!("x{mark}"));
+    fs::write(&own, "").unwrap();
+    fs::remove_file(own).unwrap();
+    fs::read(shown.join("end")).unwrap();
+    let rest = collect(connection).unwrap();
+    assert_eq!(rest.stdout, b"True False\n", "{:?}", rest.report);
+    drop(stdin);
+    fs::remove_dir_all(shown).unwrap();
 }
