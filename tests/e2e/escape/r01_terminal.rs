@@ -5,7 +5,12 @@ use super::{
     acts::{inside, numbers, outside},
     probe,
 };
-use crate::harness::{build::programs, shared};
+use crate::harness::{
+    Executor,
+    build::{fault_executor, programs},
+    daemon::{ensure_users, in_scope, open_directory, write_configuration},
+    shared,
+};
 
 pub(super) const PROBES: &[Probe] = &[
     Probe {
@@ -21,6 +26,13 @@ pub(super) const PROBES: &[Probe] = &[
         tried: "`/dev/tty` in a command whose client runs in a terminal",
         control: "the same shell line without Cordon in the same terminal",
         closed_by: "a session of its own, and descriptors 0, 1 and 2 that are pipes",
+    },
+    Probe {
+        row: 1,
+        test: "escape::r01_terminal::the_executor_s_terminal_is_not_the_command_s",
+        tried: "`/dev/tty` below an executor that was started in a terminal",
+        control: "with the step left out that makes a session",
+        closed_by: "a session of its own",
     },
 ];
 
@@ -59,4 +71,30 @@ fn the_caller_s_terminal_is_not_the_command_s() {
     assert_eq!(within(""), "has one\n", "the control");
     let cordon = programs().cordon.display();
     assert_eq!(within(&format!("'{cordon}', 'run', '--'")), "has none\nno input\n");
+}
+
+/// Starts the program in a terminal of its own, and ends with it.
+const IN_TERMINAL: &str = "import os, pty, signal, sys
+pid, fd = pty.fork()
+if pid == 0: os.execv(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+try:
+  while os.read(fd, 4096): pass
+except OSError: pass
+os.waitpid(pid, 0)";
+
+#[test]
+fn the_executor_s_terminal_is_not_the_command_s() {
+    let _verdict = probe!();
+    ensure_users();
+    for (omitted, expected) in [("", "none\n"), ("session", "a terminal\n")] {
+        let directory = open_directory();
+        let file = write_configuration(directory.path(), "available", "");
+        let mut command = in_scope("/usr/bin/python3".as_ref());
+        command.args(["-c", IN_TERMINAL]).arg(fault_executor()).arg("--config").arg(file);
+        command.env("CORDON_OMIT", omitted);
+        let executor = Executor::wait_ready(command, directory);
+        let seen = executor.inside("(: < /dev/tty) 2> /dev/null && echo a terminal || echo none");
+        assert_eq!(seen, expected, "without {omitted:?}");
+    }
 }

@@ -2,11 +2,11 @@
 
 use super::{
     Probe,
-    acts::{Neighbour, in_namespaces_of, inside, numbers, outside},
+    acts::{Neighbour, in_namespaces_of, inside, numbers, outside, without},
     probe,
 };
 use crate::harness::{
-    host,
+    PATIENCE, eventually, host,
     process::{self, exe},
     shared,
 };
@@ -17,8 +17,8 @@ pub(super) const PROBES: &[Probe] = &[
         row: 29,
         test: "escape::r29_signals::signals_to_everybody_reach_nobody_else",
         tried: "`kill` of 0, of -1, of every group and of process 1, and `pidfd_send_signal`, beside another command",
-        control: "two processes of the user in one pid namespace: -1 ends the other",
-        closed_by: "namespaces: pid; a session of its own; another user for init",
+        control: "0 without a session of its own and Landlock; -1 by one of two processes of the user in one pid namespace",
+        closed_by: "namespaces: pid; a session of its own; Landlock (ABI 6); another user for init",
     },
     Probe {
         row: 29,
@@ -48,6 +48,11 @@ fn signals_to_everybody_reach_nobody_else() {
     assert!(report.stdout.unwrap().ends_with("alive\n"));
     assert!(neighbour.lives() && daemons.iter().all(|pid| exe(*pid).is_some()));
     shared().assert_works();
+    // A group that is shared crosses pid namespaces: kill(2).
+    let executor = without("landlock,session");
+    let neighbour = Neighbour::start(executor, "print()");
+    executor.report(&["-c", "kill -KILL 0"]);
+    eventually("the neighbour is ended", PATIENCE, || !neighbour.lives());
     let end = "os.kill(-1, 15)";
     assert_eq!(
         beside_another(end, "print(os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1]))"),
