@@ -53,6 +53,13 @@ pub(super) fn report_of(executor: &Client, request: RunRequest) -> Result<ExitRe
     }
 }
 
+/// What a request for a command that succeeds prints.
+pub(super) fn output_of(executor: &Client, request: RunRequest) -> String {
+    let report = report_of(executor, request).unwrap();
+    assert_eq!((report.ended_by, report.exit_code), (EndedBy::Exit, Some(0)), "{report:?}");
+    report.stdout.unwrap()
+}
+
 /// What it prints outside, as root.
 pub(super) fn outside(code: &str) -> String {
     host::python(&program(code))

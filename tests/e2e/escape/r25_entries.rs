@@ -2,7 +2,7 @@
 
 use super::{
     Probe,
-    acts::{program, report_of},
+    acts::{output_of, program},
     probe,
 };
 use crate::harness::{Executor, client::argv, lab::lab, shared};
@@ -51,19 +51,18 @@ fn every_way_in_leads_through_the_same_layers() {
     };
     let mut line = RunRequest::new(Action::Line("exec /usr/bin/python3 -c \"$CODE\"".to_owned()));
     line.env = vec![("CODE".to_owned(), code.clone())];
-    assert_same("a shell line", &shared().events(line).report.stdout.unwrap());
+    assert_same("a shell line", &output_of(shared(), line));
     assert_same("HTTP", &shared().exec(&json!({"argv": words})).stdout.unwrap());
     let streamed = RunRequest { stream: true, ..argv(&words) };
     assert_same("a stream", std::str::from_utf8(&shared().events(streamed).stdout).unwrap());
     let named = RunRequest { workspace: Some(format!("entry-{}", std::process::id())), ..argv(&words) };
-    assert_same("a named workspace", &lab().events(named).report.stdout.unwrap());
+    assert_same("a named workspace", &output_of(lab(), named));
     let files = RunRequest {
         files: vec![FileIn { path: "in".to_owned(), content: b"x".to_vec(), mode: None }],
         collect: vec!["*".to_owned()],
         ..argv(&words)
     };
-    let report = report_of(lab(), files).unwrap();
-    assert_same("files", &report.stdout.unwrap());
+    assert_same("files", &output_of(lab(), files));
     for profile in ["hostnet", "served", "greeting"] {
         let report = lab().report(&[&["--profile", profile, "--"], &words[..]].concat());
         assert_same(profile, &report.stdout.unwrap());
@@ -71,8 +70,7 @@ fn every_way_in_leads_through_the_same_layers() {
     // From the stock and past it: several at once, and the very first.
     let executor = Executor::start("");
     let all: BTreeSet<String> = std::thread::scope(|scope| {
-        let runs: Vec<_> =
-            (0..8).map(|_| scope.spawn(|| executor.events(argv(&words)).report.stdout.unwrap())).collect();
+        let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| output_of(&executor, argv(&words)))).collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     });
     assert_eq!(all.len(), 1);

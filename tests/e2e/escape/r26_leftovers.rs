@@ -1,6 +1,10 @@
 //! Row 26: what a command leaves running, and the namespace, group or workspace that the next one gets.
 
-use super::{Probe, acts::program, probe};
+use super::{
+    Probe,
+    acts::{output_of, program},
+    probe,
+};
 use crate::harness::{Executor, client::argv, marker, process::sandboxed};
 use cordon_protocol::RunRequest;
 
@@ -40,9 +44,7 @@ fn no_command_finds_anything_of_an_earlier_one() {
          open('/dev/shm/left', 'w').write('x'); open('/home/execuser/left', 'w').write('x')\n    \
          l.shmget(77, 4096, 0o1666); l.msgget(77, 0o1666)\n    os.write(w, b'x')\n    time.sleep({marker})\n  os._exit(0)\nos.read(r, 1)"
     );
-    let run = |code: &str| {
-        executor.events(argv(&["/usr/bin/python3", "-c", &program(code)])).report.stdout.unwrap()
-    };
+    let run = |code: &str| output_of(&executor, argv(&["/usr/bin/python3", "-c", &program(code)]));
     let nothing = "False False False False False False False False\n";
     let control = run(&format!("{leave}\n{LOOK}"));
     assert_eq!(control, nothing.replace("False", "True"), "the control");
@@ -69,15 +71,15 @@ fn what_a_command_left_behind_no_longer_writes_in_the_workspace() {
             workspace: Some("left".to_owned()),
             ..argv(&["/usr/bin/python3", "-c", &program(code)])
         };
-        executor.events(request).report.stdout.unwrap()
+        output_of(&executor, request)
     };
     let leave = format!(
         "{OUTLIVE}os.closerange(0, 3)\n    f = os.open('log', os.O_CREAT | os.O_WRONLY | os.O_APPEND)\n    \
-         while True: os.write(f, b'x')\n  os._exit(0)\n\
+         while True: os.write(f, b'x'); time.sleep(0.001)\n  os._exit(0)\n\
          size = lambda: os.path.exists('log') and os.path.getsize('log')\nfirst = size()\n\
          while not size() > first: time.sleep(0.001)\nfirst = size()\nwhile not size() > first: time.sleep(0.001)\nprint('it writes')"
     );
-    for _ in 0..10 {
+    for _ in 0..5 {
         assert_eq!(run(&leave), "it writes\n", "the control");
         let look = "before = os.path.getsize('log'); time.sleep(0.05); print(os.path.getsize('log') - before); os.unlink('log')";
         assert_eq!(run(look), "0\n");

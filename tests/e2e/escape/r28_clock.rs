@@ -10,10 +10,10 @@ use crate::harness::{
     client::argv,
     eventually, marker,
     process::{all, sandboxed},
-    shared,
+    shared, stretched,
     table::assert_each,
 };
-use cordon_protocol::{EndedBy, LimitRequest, RunRequest};
+use cordon_protocol::EndedBy;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -22,6 +22,7 @@ use std::{
     io::{BufRead, BufReader},
     os::unix::process::CommandExt,
     process::Stdio,
+    time::Duration,
 };
 
 pub(super) const PROBES: &[Probe] = &[Probe {
@@ -77,10 +78,11 @@ fn nothing_a_command_does_stops_its_clock_or_outlives_it() {
             let marker = marker();
             let mut request =
                 argv(&["/usr/bin/python3", "-c", &program(&format!("{DETACH}{code}")), &marker]);
-            request.limits = LimitRequest { wall_ms: Some(1500), ..LimitRequest::default() };
-            // One that writes for ever is cut off when its command has ended.
-            request.stream = false;
-            let report = shared().events(RunRequest { ..request }).report;
+            if *expected == EndedBy::WallTimeout {
+                let wall = stretched(Duration::from_millis(1500));
+                request.limits.wall_ms = Some(wall.as_millis() as u64);
+            }
+            let report = shared().events(request).report;
             let mut wrong = Vec::new();
             if report.ended_by != *expected {
                 wrong.push(format!("{report:?}"));
