@@ -36,6 +36,7 @@ fn every_step_has_a_name_of_its_own_and_a_reason() {
 
 #[test]
 fn a_fault_in_any_step_fails_the_launch_runs_nothing_and_leaves_nothing() {
+    let _verdict = crate::escape::probe!();
     ensure_users();
     let directory = writable();
     let mut wrong = Vec::new();

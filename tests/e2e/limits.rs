@@ -64,6 +64,7 @@ fn report(executor: &Executor, code: &str, limits: LimitRequest) -> ExitReport {
 
 #[test]
 fn what_was_asked_for_is_what_the_kernel_holds() {
+    let _verdict = crate::escape::probe!();
     let executor = Executor::start("");
     let limits = LimitRequest {
         memory_bytes: Some(96 << 20),

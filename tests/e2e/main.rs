@@ -7,7 +7,6 @@
 
 mod harness;
 
-mod attacks;
 mod audit;
 mod bad_input;
 mod bare;
@@ -18,6 +17,7 @@ mod config;
 mod corpora;
 mod documents;
 mod ends;
+mod escape;
 mod fault;
 mod files;
 mod gateway;

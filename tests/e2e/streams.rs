@@ -196,6 +196,7 @@ fn what_was_written_before_the_exit_reaches_a_client_that_reads_only_after_it() 
 
 #[test]
 fn a_grandchild_that_keeps_the_pipe_open_delays_nothing_and_dies() {
+    let _verdict = crate::escape::probe!();
     let marker = marker();
     let script = format!("(setsid sleep {marker} &) ; echo done");
     let start = Instant::now();

@@ -129,6 +129,7 @@ fn the_stock_of_network_namespaces_stays_small_however_busy_the_monitor_is() {
 
 #[test]
 fn no_command_finds_the_network_of_an_earlier_one() {
+    let _verdict = crate::escape::probe!();
     let executor = Executor::start("");
     // A connection that was closed is remembered for a minute by its namespace, not by a process (tcp(7)).
     let code = "import socket\n\

@@ -104,6 +104,7 @@ fn the_cgroup_holds_the_share_of_the_processor() {
 
 #[test]
 fn the_pid_namespace_keeps_other_commands_from_being_slowed_down() {
+    let _verdict = crate::escape::probe!();
     // /proc shows no other user's processes, and Landlock lets no signal out of its domain and nobody look in; but
     // one's own uid may change the priority of a process that it can name.
     for (omitted, expected) in [("pid", true), ("", false)] {
@@ -198,6 +199,7 @@ fn landlock_keeps_abstract_sockets_of_the_host_away_where_the_network_is_shared(
 
 #[test]
 fn the_filter_keeps_keyrings_that_all_commands_share_away() {
+    let _verdict = crate::escape::probe!();
     // add_key(2) into the keyring of the user, which is every command's.
     let code = "import ctypes\nif ctypes.CDLL(None).syscall(248, b'user', b'witness', b'x', 1, -4) > 0: print('got out')";
     witness("seccomp", "default", python(code), says_so);
@@ -205,6 +207,7 @@ fn the_filter_keeps_keyrings_that_all_commands_share_away() {
 
 #[test]
 fn the_filter_keeps_user_namespaces_away() {
+    let _verdict = crate::escape::probe!();
     let code = "import ctypes\nif ctypes.CDLL(None).unshare(0x10000000) == 0: print('got out')";
     witness("seccomp", "default", python(code), says_so);
 }

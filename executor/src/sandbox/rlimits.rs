@@ -19,9 +19,11 @@ pub fn command_limits(file_size: u64) -> Vec<Limit> {
         (Resource::RLIMIT_CORE, 1, 1),
         (Resource::RLIMIT_FSIZE, file_size, file_size),
         (Resource::RLIMIT_NOFILE, NOFILE_SOFT, NOFILE_HARD),
-        // Neither locked memory nor queues count against the cgroup on every kernel.
+        // Locked memory does not count against the cgroup on every kernel.
         (Resource::RLIMIT_MEMLOCK, 64 << 10, 64 << 10),
-        (Resource::RLIMIT_MSGQUEUE, 819_200, 819_200),
+        // Landlock lets no POSIX queue be opened, but only after it was made; and what is made counts for all
+        // commands together, as they are one user.
+        (Resource::RLIMIT_MSGQUEUE, 0, 0),
         (Resource::RLIMIT_NICE, 0, 0),
         (Resource::RLIMIT_RTPRIO, 0, 0),
         (Resource::RLIMIT_STACK, 8 << 20, 64 << 20),

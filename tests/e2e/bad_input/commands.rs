@@ -189,6 +189,7 @@ fn what_ended_a_command_can_be_raised_at_the_door_it_came_by() {
 
 #[test]
 fn a_working_directory_outside_the_profile_runs_nothing() {
+    let _verdict = crate::escape::probe!();
     for cwd in [
         "/no/such/directory",
         "/etc/passwd",
@@ -228,6 +229,7 @@ fn a_working_directory_outside_the_profile_runs_nothing() {
 
 #[test]
 fn a_link_leads_no_working_directory_out_of_the_profile() {
+    let _verdict = crate::escape::probe!();
     let run = |cwd: &std::path::Path| {
         lab().run(&[
             "--profile",

@@ -16,6 +16,7 @@ use std::{net::Shutdown, time::Duration};
 
 #[test]
 fn frames_that_break_the_rules_are_refused_by_name() {
+    let _verdict = crate::escape::probe!();
     let connect = || Wire::connect(&shared().socket);
     let greeted = || Wire::greeted(&shared().socket);
     let mut wire = connect();
@@ -142,6 +143,7 @@ fn a_slow_client_s_frames_are_put_together() {
 
 #[test]
 fn bad_input_to_a_fresh_instance_leaves_it_level() {
+    let _verdict = crate::escape::probe!();
     let up = Up::start();
     up.assert_works();
     let count = || {

@@ -92,7 +92,7 @@ impl Place {
         }
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
-        // Not where a profile shows it: see `a_socket_that_a_profile_shows…` in `attacks`.
+        // Not where a profile shows it: see `a_socket_that_a_profile_shows…` in `escape`.
         let hidden = open_directory();
         let unix = UnixListener::bind(hidden.path().join("listener")).unwrap();
         open(&hidden.path().join("listener"), 0o777);

@@ -5,6 +5,7 @@
 mod architecture;
 mod client;
 mod defaults;
+mod escape;
 mod protocol;
 mod readme;
 

@@ -184,6 +184,7 @@ fn configured_hosts_and_origins_are_let_in() {
 
 #[test]
 fn a_gateway_refuses_to_start_as_root_or_without_a_secret_of_its_own() {
+    let _verdict = crate::escape::probe!();
     daemon::ensure_users();
     let directory = open_directory();
     let at = directory.path();

@@ -35,6 +35,7 @@ fn a_launch_for_a_connection_that_is_not_there_is_refused() {
 
 #[test]
 fn a_peer_is_who_the_kernel_says() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let (root, _stream) = hostile.peer();
     let (stranger, mut child) = hostile.stranger();
@@ -186,6 +187,7 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
 
 #[test]
 fn a_request_file_that_is_no_sealed_memory_file_is_refused() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let unsealed = memfd_create("open", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     let file: OwnedFd = File::open("/etc/passwd").unwrap().into();
@@ -258,6 +260,7 @@ fn a_profile_s_concurrency_holds_whatever_the_server_s_queue_lets_through() {
 
 #[test]
 fn a_forged_request_gives_no_more_than_the_profile() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
     let file = writable().join(format!("forged-{}", marker()));

@@ -38,6 +38,7 @@ fn an_honest_server_is_served() {
 
 #[test]
 fn a_job_of_another_uid_is_not_killed() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let (root, _stream) = hostile.peer();
     let (stranger, mut child) = hostile.stranger();
@@ -65,6 +66,7 @@ fn a_job_of_another_uid_is_not_killed() {
 
 #[test]
 fn what_is_no_message_is_not_obeyed() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
     let marker = marker();
@@ -225,6 +227,7 @@ fn launches_out_of_order_do_not_fill_the_trail() {
 
 #[test]
 fn a_command_that_left_others_behind_counts_until_they_are_torn_down() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     // The monitor itself tears down after a moment what the server does not ask it to: try before that.
     let counted = (0..5).any(|_| {

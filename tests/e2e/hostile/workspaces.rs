@@ -97,6 +97,7 @@ fn the_second_process_runs_no_program_and_has_its_time() {
 
 #[test]
 fn a_workspace_is_the_peer_s_own_whatever_the_server_says() {
+    let _verdict = crate::escape::probe!();
     let hostile = Hostile::start();
     let (connection, _stream) = hostile.peer();
     for name in ["..", "../0", "a/b", ".deleted-1", "A"] {

@@ -189,6 +189,7 @@ fn a_change_of_the_host_s_configuration_shows_inside() {
 
 #[test]
 fn what_is_hidden_stays_so_when_it_is_made_later() {
+    let _verdict = crate::escape::probe!();
     let directory = crate::harness::build::scratch().join(format!("later-{}", marker()));
     fs::create_dir_all(directory.join("below")).unwrap();
     fs::write(directory.join("shown"), "shown\n").unwrap();

@@ -34,6 +34,7 @@ fn what_may_only_be_read_cannot_be_executed() {
 
 #[test]
 fn on_the_host_s_network_no_port_is_taken_and_no_abstract_socket_reached() {
+    let _verdict = crate::escape::probe!();
     let name = format!("cordon-test-{}", marker());
     let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let code = format!(

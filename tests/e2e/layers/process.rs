@@ -73,6 +73,7 @@ fn the_system_call_filter_is_loaded() {
 
 #[test]
 fn only_three_descriptors_are_open() {
+    let _verdict = crate::escape::probe!();
     let code = "import os\ndef there(f):\n  try: os.fstat(f); return True\n  except OSError: return False\n\
                 print([f for f in range(1024) if there(f)])";
     assert_eq!(shared().python(code), "[0, 1, 2]\n");
@@ -94,6 +95,7 @@ fn signals_umask_and_session_are_a_fresh_program_s() {
 
 #[test]
 fn the_environment_is_built_and_has_nothing_of_the_caller_s() {
+    let _verdict = crate::escape::probe!();
     let mut command = shared().cordon(&["run", "--", "env"]);
     command.envs([
         ("LD_PRELOAD", "/no/such.so"),
@@ -141,7 +143,7 @@ fn resource_limits_are_those_of_the_design() {
     assert_eq!(limit("Max open files"), ["1024", &files]);
     for (name, of, soft, most) in [
         ("Max locked memory", Resource::RLIMIT_MEMLOCK, 64 << 10, 64 << 10),
-        ("Max msgqueue size", Resource::RLIMIT_MSGQUEUE, 819_200, 819_200),
+        ("Max msgqueue size", Resource::RLIMIT_MSGQUEUE, 0, 0),
         ("Max nice priority", Resource::RLIMIT_NICE, 0, 0),
         ("Max realtime priority", Resource::RLIMIT_RTPRIO, 0, 0),
         ("Max stack size", Resource::RLIMIT_STACK, 8 << 20, 64 << 20),

@@ -60,6 +60,7 @@ fn strict_refuses_a_cgroup_that_nobody_gave_it() {
 
 #[test]
 fn strict_refuses_an_older_landlock_than_is_asked_for() {
+    let _verdict = crate::escape::probe!();
     daemon::ensure_users();
     let directory = open_directory();
     let file = write_configuration(directory.path(), "strict", "landlock_abi_min = 99");

@@ -70,6 +70,7 @@ fn other_address() -> Option<IpAddr> {
 
 #[test]
 fn no_other_port_and_no_other_address_of_the_host_is_reached() {
+    let _verdict = crate::escape::probe!();
     let served = service(|_| {});
     let other = service_on(Ipv4Addr::UNSPECIFIED.into(), |_| {});
     let executor = start(&[served]);

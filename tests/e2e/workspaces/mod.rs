@@ -209,6 +209,7 @@ fn a_name_that_is_none_is_refused() {
 
 #[test]
 fn errands_read_write_and_measure_without_a_program() {
+    let _verdict = crate::escape::probe!();
     let executor = Executor::start("");
     let errand = |action: Action, input: Option<&[u8]>| {
         let request = RunRequest {
@@ -264,6 +265,7 @@ fn errands_read_write_and_measure_without_a_program() {
 
 #[test]
 fn links_that_race_lead_nobody_out() {
+    let _verdict = crate::escape::probe!();
     let executor = Executor::start("");
     let outside = executor.directory().join("outside");
     fs::create_dir(&outside).unwrap();

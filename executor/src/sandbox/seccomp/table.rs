@@ -196,7 +196,7 @@ pub static COMMAND: &[Group] = &[
     group!(ALLOW, "System V objects of the sandbox's own ipc namespace",
         SYS_shmat SYS_shmctl SYS_shmdt SYS_semget SYS_semop SYS_semtimedop SYS_semctl SYS_msgget SYS_msgsnd
         SYS_msgrcv SYS_msgctl),
-    group!(ALLOW, "POSIX queues of the sandbox's own ipc namespace",
+    group!(ALLOW, "POSIX queues of the sandbox's own ipc namespace; RLIMIT_MSGQUEUE lets none be made",
         SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr),
     group!(ALLOW, "called only by code that a tracer outside the sandbox has put there; the kernel refuses it anywhere else",
         SYS_uretprobe SYS_uprobe),
