@@ -30,6 +30,7 @@ mod services;
 mod stock;
 mod supervisor;
 mod verdict;
+mod watchdog;
 mod workspaces;
 
 pub use peers::ConnectionCaps;
@@ -74,6 +75,7 @@ use std::{
     path::Path,
     time::{Duration, Instant},
 };
+use watchdog::Watchdog;
 pub use workspaces::Workspaces;
 
 /// Why the monitor ends otherwise than it was told to.
@@ -140,6 +142,7 @@ pub struct Monitor {
     jobs: BTreeMap<JobId, Job>,
     relayed: Relayed,
     next_job: JobId,
+    watchdog: Watchdog,
     stopping: Option<Instant>,
     complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
@@ -201,6 +204,7 @@ impl Monitor {
             jobs: BTreeMap::new(),
             relayed: Relayed::new(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
+            watchdog: Watchdog::of_this_process(Instant::now()),
             stopping: None,
             complaints: 0,
             adopts,
@@ -254,6 +258,7 @@ impl Monitor {
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
             self.accept();
+            self.ask_server();
             self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
@@ -272,7 +277,7 @@ impl Monitor {
         let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
-        let deadlines = deadlines.chain(self.reload.deadline());
+        let deadlines = deadlines.chain(self.reload.deadline()).chain(self.watchdog.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {

@@ -13,7 +13,7 @@
 //! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
 //! | Services | the connection is open, its command does not live | records them, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
-//! | Pong | always | nothing |
+//! | Pong | always | feeds systemd's watchdog, where it was asked for |
 
 use super::{
     Monitor, MonitorError,
@@ -179,7 +179,7 @@ impl Monitor {
                 self.relayed.remove(&connection);
                 self.connections.close(connection);
             }
-            ToMonitor::Pong => {}
+            ToMonitor::Pong => self.server_answered(),
         }
     }
 
