@@ -67,7 +67,9 @@ impl Page {
                         let lines: Vec<_> = std::iter::once(first).chain(rest.iter().copied()).collect();
                         let _ = write!(text, ".SH SYNOPSIS\n{}", verbatim(&lines));
                     }
-                    (_, Some(_)) => status = block.join(" ").replacen("Exit status:", "", 1).trim().to_owned(),
+                    (_, Some(_)) => {
+                        status = block.join(" ").replacen("Exit status:", "", 1).trim().to_owned()
+                    }
                     _ => {
                         let _ = writeln!(described, ".PP\n{}", escaped(&block.join(" ")));
                     }
@@ -83,7 +85,8 @@ impl Page {
                 let _ = writeln!(text, ".SH {title}\n{}", content.trim_end());
             }
         }
-        let others: Vec<_> = all.iter().filter(|other| **other != self.reference()).map(|o| escaped(o)).collect();
+        let others: Vec<_> =
+            all.iter().filter(|other| **other != self.reference()).map(|o| escaped(o)).collect();
         let _ = writeln!(text, ".SH SEE ALSO\n{}", others.join(",\n"));
         text
     }

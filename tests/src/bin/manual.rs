@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&directory)?;
     let mut pages = Vec::new();
     for program in arguments {
-        let name = Path::new(&program).file_name().ok_or("a program has a name")?.to_string_lossy().into_owned();
+        let name =
+            Path::new(&program).file_name().ok_or("a program has a name")?.to_string_lossy().into_owned();
         let version = said(&program, &["--version"])?;
         let version = version.split_whitespace().last().unwrap_or_default().to_owned();
         describe(&program, &name, &version, &[], &mut pages)?;
