@@ -18,7 +18,8 @@ fn exposure(unit: &str) -> (Vec<String>, f64) {
 #[test]
 fn the_units_are_as_closed_as_was_promised_and_the_page_says_why_not_more() {
     let _host = Host::with_package();
-    let page = page();
+    // In a table's cell a bar is escaped.
+    let page = page().replace("\\|", "|");
     for (unit, most) in
         [("cordon-gateway.service", 1.3), ("cordon-executor.service", 4.5), ("cordon-token.service", 1.3)]
     {

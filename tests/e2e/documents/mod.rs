@@ -5,6 +5,7 @@
 mod architecture;
 mod client;
 mod defaults;
+mod install;
 mod protocol;
 mod readme;
 
