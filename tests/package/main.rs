@@ -11,4 +11,6 @@ mod hardening;
 mod harm;
 mod install;
 mod lifecycle;
+mod reach;
+mod remote;
 mod service;

@@ -22,7 +22,7 @@ fn a_reload_takes_over_profiles_and_disturbs_nothing() {
     eventually("it is told", || property("cordon-executor", "StatusText").contains("stays as it was"));
     assert_eq!(member("cordon run --profile mine -c 'echo $A'"), "1");
     assert_eq!((main_pid("cordon-executor"), state("cordon-executor")), (pid, "active".to_owned()));
-    ok("pkill -u execuser -f 'sleep 86403'");
+    ok("pkill -u execuser -x -f 'sleep 86403'");
     assert_eq!(running.end().status, 3);
 }
 
@@ -89,7 +89,7 @@ fn a_clock_that_jumps_ends_nothing_early_and_nothing_late() {
     .unwrap();
     assert_eq!(report["ended_by"], "wall_timeout", "{report}");
     assert!(report["wall_ms"].as_f64().unwrap() >= 3000.0, "{report}");
-    ok("pkill -u execuser -f 'sleep 86406'");
+    ok("pkill -u execuser -x -f 'sleep 86406'");
     let ran = running.end();
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&report["ended_by"], &report["signal"]), (&"signal".into(), &"SIGTERM".into()), "{report}");

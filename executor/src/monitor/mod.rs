@@ -12,6 +12,7 @@ pub mod cgroup;
 mod collect;
 mod disk;
 mod end;
+mod farewell;
 mod hear;
 mod job;
 pub mod launch;
@@ -42,7 +43,7 @@ use crate::{
 use accept::Door;
 pub use audit::Audit;
 use cgroup::Cgroups;
-use cordon_protocol::{EndedBy, audit::Entry, limits};
+use cordon_protocol::{EndedBy, limits};
 use job::{Job, Progress, Stage};
 use link::{JobId, ToMonitor, ToServer};
 use netns::Networks;
@@ -388,25 +389,5 @@ impl Monitor {
         if job.is_gone(now) {
             self.jobs.remove(&id);
         }
-    }
-
-    /// Kills and reaps every sandbox; for the end of the monitor itself.
-    fn end_everything(&mut self) {
-        let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
-        while !self.jobs.is_empty() && Instant::now() < deadline {
-            self.jobs.retain(|_, job| {
-                job.end(EndedBy::Cancelled);
-                let _ = job.reap();
-                job.tear_down();
-                job.tend_collector();
-                !job.is_gone(Instant::now())
-            });
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The kernel closes them, when everything else is done.
-        std::mem::forget(std::mem::take(&mut self.kept));
-        self.resources.cgroups.close();
-        self.note(Entry::Stopped);
-        self.audit.tell();
     }
 }

@@ -1,0 +1,44 @@
+//! The end of the monitor itself: every sandbox, what it kept, then the server half.
+
+use super::{FAREWELL, Monitor};
+use cordon_protocol::{EndedBy, audit::Entry, limits};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{Shutdown, shutdown},
+};
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    time::{Duration, Instant},
+};
+
+impl Monitor {
+    /// Kills and reaps every sandbox, and lets the server half go.
+    pub(super) fn end_everything(&mut self) {
+        let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
+        while !self.jobs.is_empty() && Instant::now() < deadline {
+            self.jobs.retain(|_, job| {
+                job.end(EndedBy::Cancelled);
+                let _ = job.reap();
+                job.tear_down();
+                job.tend_collector();
+                !job.is_gone(Instant::now())
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The kernel closes them, when everything else is done.
+        std::mem::forget(std::mem::take(&mut self.kept));
+        self.resources.cgroups.close();
+        self.note(Entry::Stopped);
+        self.audit.tell();
+        self.dismiss_server();
+    }
+
+    /// Shows the server half the end of the link, at which it ends by itself. One that does not is killed with the
+    /// monitor (PR_SET_PDEATHSIG), so it is not waited for long.
+    fn dismiss_server(&self) {
+        let Some(server) = &self.server else { return };
+        let _ = shutdown(self.link.as_raw_fd(), Shutdown::Both);
+        let timeout = PollTimeout::try_from(FAREWELL).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut [PollFd::new(server.as_fd(), PollFlags::POLLIN)], timeout);
+    }
+}
