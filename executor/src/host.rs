@@ -9,12 +9,19 @@ use crate::{
         process::{CloneOptions, Cloned, Status, clone_process, exit_now, wait},
     },
 };
+use caps::{CapSet, Capability};
 use cordon_protocol::{CgroupMode, Health, LayerReport};
 use nix::{
     mount::MsFlags,
     sched::{CloneFlags, setns, unshare},
 };
-use std::{collections::BTreeSet, fmt::Write as _, fs::File, os::fd::AsFd, path::Path};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs::{self, File},
+    os::fd::AsFd,
+    path::Path,
+};
 
 /// What launches on this host can rely on.
 #[derive(Debug, Clone)]
@@ -38,6 +45,14 @@ pub struct Host {
     "this host lacks what `require = \"strict\"` asks for:{0}\nset require = \"available\" to run with the rest"
 )]
 pub struct Lacking(String);
+
+/// Limits would be counted from a /proc that does not show what is to be counted.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "limits are counted from /proc here, as cgroup v2 cannot hold them, and /proc hides other users' processes from the \
+     executor (hidepid=): give it CAP_SYS_PTRACE, or set ProtectProc=default in its unit"
+)]
+pub struct Blind;
 
 /// Namespaces of a sandbox (namespaces(7)).
 pub const NAMESPACES: u64 = {
@@ -79,6 +94,29 @@ impl Host {
         }
         if text.is_empty() { Ok(()) } else { Err(Lacking(text)) }
     }
+
+    /// Refuses to count what cannot be seen: nothing would ever be over a limit.
+    ///
+    /// # Errors
+    /// Whatever `require` says.
+    pub fn check_counting(&self) -> Result<(), Blind> {
+        if self.cgroup == CgroupMode::V2 || sees_processes() { Ok(()) } else { Err(Blind) }
+    }
+}
+
+/// Whether processes of other users can be looked for: of this process's /proc the options say so (proc(5)).
+fn sees_processes() -> bool {
+    caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE).unwrap_or(false)
+        || !fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| hides_processes(&mounts))
+}
+
+/// What mountinfo says of the topmost mount on /proc.
+fn hides_processes(mounts: &str) -> bool {
+    let at_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
+    let options = mounts.lines().filter(at_proc).last().and_then(|line| line.rsplit(' ').next());
+    options.is_some_and(|o| {
+        o.split(',').any(|o| o.starts_with("hidepid=") && !["hidepid=0", "hidepid=off"].contains(&o))
+    })
 }
 
 fn report(layer: &str, health: Health, detail: impl Into<String>, remedy: Option<&str>) -> LayerReport {
@@ -178,4 +216,26 @@ fn seccomp_layer() -> LayerReport {
     }
     let remedy = "use a kernel with CONFIG_SECCOMP_FILTER, and do not start the executor behind a filter";
     report("seccomp", Health::Missing, "the command's filter could not be loaded", Some(remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proc_that_hides_processes_is_known_by_its_options() {
+        let line = |at: &str, options: &str| format!("22 1 0:21 / {at} rw,nosuid - proc proc {options}\n");
+        for (mounts, hides) in [
+            (line("/proc", "rw"), false),
+            (line("/proc", "rw,hidepid=invisible"), true),
+            (line("/proc", "rw,gid=5,hidepid=2"), true),
+            (line("/proc", "rw,hidepid=off"), false),
+            (line("/other", "rw,hidepid=2"), false),
+            (line("/proc", "rw") + &line("/proc", "rw,hidepid=ptraceable"), true),
+            (line("/proc", "rw,hidepid=2") + &line("/proc", "rw"), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(hides_processes(&mounts), hides, "{mounts}");
+        }
+    }
 }
