@@ -57,12 +57,13 @@ fn files_go_in_and_out_and_workspaces_come_and_go() {
     assert_eq!(report["collected"][0]["content"], "text\n", "{report}");
     let there_and_back = "rm -rf /tmp/in.d /tmp/out.d; mkdir /tmp/in.d; echo deep >/tmp/in.d/x; \
          cordon workspace put w /tmp/in.d --to in >&2 && \
-         cordon workspace get w 'in/**' --into /tmp/out.d >&2 && cat /tmp/out.d/in/x";
+         cordon workspace get w 'in/*' --into /tmp/out.d >&2 && cat /tmp/out.d/in/x";
     assert_eq!(member(there_and_back), "deep");
     assert!(member("cordon workspace list --json").contains("\"w\""));
     member("cordon workspace delete w");
     crate::guest::eventually("it is deleted", || {
-        ok("ls -A /var/lib/cordon/executor/workspaces/*").is_empty()
+        ok("find /var/lib/cordon/executor/workspaces -mindepth 2 -maxdepth 2 -name w -o -name '.deleted*'")
+            .is_empty()
     });
 }
 
