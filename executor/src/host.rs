@@ -113,7 +113,7 @@ fn sees_processes() -> bool {
 /// What mountinfo says of the topmost mount on /proc.
 fn hides_processes(mounts: &str) -> bool {
     let at_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
-    let options = mounts.lines().filter(at_proc).last().and_then(|line| line.rsplit(' ').next());
+    let options = mounts.lines().rfind(at_proc).and_then(|line| line.rsplit(' ').next());
     options.is_some_and(|o| {
         o.split(',').any(|o| o.starts_with("hidepid=") && !["hidepid=0", "hidepid=off"].contains(&o))
     })
