@@ -20,6 +20,14 @@ test:
 vm *ARGS:
     tests/vm/run {{ARGS}}
 
+# The Debian package
+deb *VERSION:
+    packaging/build {{VERSION}}
+
+# The package installed and used in a guest (root)
+vm-package *ARGS:
+    tests/vm/package {{ARGS}}
+
 # Form and dependencies
 lint:
     cargo fmt --all --check

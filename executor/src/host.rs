@@ -11,9 +11,10 @@ use crate::{
         process::{Status, exit_now, wait},
     },
 };
+use caps::{CapSet, Capability};
 use cordon_protocol::{CgroupMode, Health, LayerReport};
 use nix::errno::Errno;
-use std::{collections::BTreeSet, fmt::Write as _, os::fd::AsFd};
+use std::{collections::BTreeSet, fmt::Write as _, fs, os::fd::AsFd};
 
 /// What launches on this host can rely on.
 #[derive(Debug, Clone)]
@@ -46,6 +47,14 @@ pub enum Lacking {
 
 /// Name of what is not a layer itself but what every layer takes.
 const PROCESSES: &str = "processes";
+
+/// Limits would be counted from a /proc that does not show what is to be counted.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "limits are counted from /proc here, as cgroup v2 cannot hold them, and /proc hides other users' processes from the \
+     executor (hidepid=): give it CAP_SYS_PTRACE, or set ProtectProc=default in its unit"
+)]
+pub struct Blind;
 
 /// Namespaces that a sandbox is cloned into (namespaces(7)), as flags.
 pub fn cloned_namespaces() -> u64 {
@@ -97,6 +106,29 @@ impl Host {
         }
         if require == Require::Available || text.is_empty() { Ok(()) } else { Err(Lacking::Layers(text)) }
     }
+
+    /// Refuses to count what cannot be seen: nothing would ever be over a limit.
+    ///
+    /// # Errors
+    /// Whatever `require` says.
+    pub fn check_counting(&self) -> Result<(), Blind> {
+        if self.cgroup == CgroupMode::V2 || sees_processes() { Ok(()) } else { Err(Blind) }
+    }
+}
+
+/// Whether processes of other users can be looked for: of this process's /proc the options say so (proc(5)).
+fn sees_processes() -> bool {
+    caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE).unwrap_or(false)
+        || !fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| hides_processes(&mounts))
+}
+
+/// What mountinfo says of the topmost mount on /proc.
+fn hides_processes(mounts: &str) -> bool {
+    let at_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
+    let options = mounts.lines().rfind(at_proc).and_then(|line| line.rsplit(' ').next());
+    options.is_some_and(|o| {
+        o.split(',').any(|o| o.starts_with("hidepid=") && !["hidepid=0", "hidepid=off"].contains(&o))
+    })
 }
 
 fn report(layer: &str, health: Health, detail: impl Into<String>, remedy: Option<&str>) -> LayerReport {
@@ -214,4 +246,26 @@ fn seccomp_layer() -> LayerReport {
     }
     let remedy = "use a kernel with CONFIG_SECCOMP_FILTER, and do not start the executor behind a filter";
     report("seccomp", Health::Missing, "the command's filter could not be loaded", Some(remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proc_that_hides_processes_is_known_by_its_options() {
+        let line = |at: &str, options: &str| format!("22 1 0:21 / {at} rw,nosuid - proc proc {options}\n");
+        for (mounts, hides) in [
+            (line("/proc", "rw"), false),
+            (line("/proc", "rw,hidepid=invisible"), true),
+            (line("/proc", "rw,gid=5,hidepid=2"), true),
+            (line("/proc", "rw,hidepid=off"), false),
+            (line("/other", "rw,hidepid=2"), false),
+            (line("/proc", "rw") + &line("/proc", "rw,hidepid=ptraceable"), true),
+            (line("/proc", "rw,hidepid=2") + &line("/proc", "rw"), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(hides_processes(&mounts), hides, "{mounts}");
+        }
+    }
 }

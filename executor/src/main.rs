@@ -192,6 +192,7 @@ fn serve_in(
 ) -> Result<(), Box<dyn Error>> {
     let host = Arc::new(Host::probe(&config, cgroups));
     host.check(config.require)?;
+    host.check_counting()?;
     for layer in host.layers.iter().filter(|layer| layer.remedy.is_some()) {
         log!("warning: {}: {}; {}", layer.layer, layer.detail, layer.remedy.as_deref().unwrap_or_default());
     }

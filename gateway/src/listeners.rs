@@ -1,4 +1,4 @@
-//! The sockets the gateway answers on: systemd's where it passed any, otherwise its own.
+//! The sockets the gateway answers on: of each kind systemd's where it passed one, otherwise its own.
 //!
 //! They are taken before the lock-down, after which no file can be made and no port bound.
 
@@ -61,13 +61,20 @@ pub enum ListenError {
 }
 
 impl Listeners {
-    /// The descriptors of `LISTEN_FDS` (sd_listen_fds(3)); where there are none, those of the configuration.
+    /// The descriptors of `LISTEN_FDS` (sd_listen_fds(3)); what the configuration says of a kind that is not among them.
     ///
     /// # Errors
     /// As [`ListenError`] says.
     pub fn from_systemd_or_bind(config: &Config) -> Result<Self, ListenError> {
-        let mut passed = ListenFd::from_env();
-        let listeners = if passed.len() > 0 { Self::take(&mut passed)? } else { Self::bind(config)? };
+        let mut listeners = Self::take(&mut ListenFd::from_env())?;
+        if listeners.tcp.is_empty() {
+            let tcp = |source| ListenError::Tcp { address: config.listen, source };
+            listeners.tcp.push(TcpListener::bind(config.listen).map_err(tcp)?);
+        }
+        if let Some(path) = config.socket.as_ref().filter(|_| listeners.unix.is_empty()) {
+            let unix = |problem| ListenError::Unix { path: path.clone(), problem };
+            listeners.unix.push(bind_unix(path).map_err(unix)?);
+        }
         for listener in &listeners.tcp {
             let passed = |source| ListenError::Passed { index: 0, count: listeners.tcp.len(), source };
             config.check_address("listen", listener.local_addr().map_err(passed)?)?;
@@ -86,17 +93,6 @@ impl Listeners {
                 let error = |source| ListenError::Passed { index, count, source };
                 listeners.tcp.extend(passed.take_tcp_listener(index).map_err(error)?);
             }
-        }
-        Ok(listeners)
-    }
-
-    fn bind(config: &Config) -> Result<Self, ListenError> {
-        let tcp = |source| ListenError::Tcp { address: config.listen, source };
-        let mut listeners = Self::default();
-        listeners.tcp.push(TcpListener::bind(config.listen).map_err(tcp)?);
-        if let Some(path) = &config.socket {
-            let unix = |problem| ListenError::Unix { path: path.clone(), problem };
-            listeners.unix.push(bind_unix(path).map_err(unix)?);
         }
         Ok(listeners)
     }

@@ -7,7 +7,7 @@ use cordon_gateway::{
     config::{self, Config},
     listeners::Listeners,
     lockdown,
-    token::Token,
+    token::{self, Token},
     user,
 };
 use std::{
@@ -18,8 +18,8 @@ use std::{
 };
 
 const HELP: &str = "\
-It must be started as a user that is not root, and serves until SIGTERM. `cordon up` starts it together with the \
-executor. PORT in the environment overrides the port of the configuration, RUST_LOG chooses what is logged \
+It must be started as a user that is not root, and serves until SIGTERM; the unit cordon-gateway.service does so, and \
+`cordon up` starts it together with the executor. PORT in the environment overrides the port of the configuration, RUST_LOG chooses what is logged \
 (default: info).
 
 Examples:
@@ -39,6 +39,9 @@ struct Arguments {
     /// Print a configuration with every key, its default and its meaning, and end
     #[arg(long, exclusive = true)]
     default_config: bool,
+    /// Make a file with a new token where there is none, for its owner and its group, and end
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    make_token: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -66,6 +69,11 @@ fn main() -> ExitCode {
 fn answer(arguments: &Arguments) -> Option<Result<(), Box<dyn Error>>> {
     let text = if arguments.default_config {
         config::document()
+    } else if let Some(file) = &arguments.make_token {
+        match token::make(file) {
+            Ok(made) => format!("{}: {}\n", file.display(), if made { "made" } else { "there is one" }),
+            Err(error) => return Some(Err(error.into())),
+        }
     } else {
         let file = arguments.check.as_ref()?;
         match check(file) {
@@ -87,7 +95,7 @@ fn check(file: &Path) -> Result<(), Box<dyn Error>> {
 /// All that is read before rights are given up.
 fn read(file: &Path) -> Result<(Config, Token), Box<dyn Error>> {
     let config = Config::load(file)?;
-    let token = Token::load(&config.token_file)?;
+    let token = Token::load(&token::source(&config.token_file))?;
     Ok((config, token))
 }
 

@@ -3,10 +3,10 @@
 use crate::user::unreadable;
 use cordon_protocol::counted;
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
+    env, fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 use subtle::ConstantTimeEq;
@@ -15,6 +15,10 @@ use subtle::ConstantTimeEq;
 pub const TOKEN_MIN: usize = 32;
 /// Longest token, characters; a longer file is not a token.
 const TOKEN_MAX: u64 = 4096;
+/// Random bytes of one that is made here.
+const RANDOM_BYTES: usize = 32;
+/// The credential's name (systemd.exec(5), LoadCredential=).
+const CREDENTIAL: &str = "token";
 
 /// A token that has been checked. Never shown.
 #[derive(Clone)]
@@ -24,7 +28,7 @@ pub struct Token(String);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// Cannot be read.
-    #[error("token_file {}: {}", path.display(), unreadable(source, "; make one with `openssl rand -hex 32`"))]
+    #[error("token_file {}: {}", path.display(), unreadable(source, "; make one with `cordon-gateway --make-token FILE`"))]
     Read {
         /// Path.
         path: PathBuf,
@@ -37,14 +41,64 @@ pub enum TokenError {
         /// Path.
         path: PathBuf,
     },
+    /// It could not be made.
+    #[error("token_file {}: cannot make it: {source}", path.display())]
+    Make {
+        /// Path.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
     /// Too short, too long, or not sendable in a header.
-    #[error("token_file {}: {problem}; make one with `openssl rand -hex 32`", path.display())]
+    #[error("token_file {}: {problem}; make one with `cordon-gateway --make-token FILE`", path.display())]
     Unfit {
         /// Path.
         path: PathBuf,
         /// What is wrong, without the token.
         problem: String,
     },
+}
+
+/// The file to read the token from: systemd's credential where it has passed one, else the configuration's.
+pub fn source(configured: &Path) -> PathBuf {
+    of_credentials(env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from), configured)
+}
+
+fn of_credentials(credentials: Option<PathBuf>, configured: &Path) -> PathBuf {
+    let credential = credentials.map(|directory| directory.join(CREDENTIAL)).filter(|file| file.exists());
+    credential.unwrap_or_else(|| configured.to_owned())
+}
+
+/// Makes a file with a new token, for its owner and its group to read, where there is none; true when it did.
+///
+/// # Errors
+/// `Make`.
+pub fn make(path: &Path) -> Result<bool, TokenError> {
+    make_new(path).map_err(|source| TokenError::Make { path: path.to_owned(), source })
+}
+
+fn make_new(path: &Path) -> io::Result<bool> {
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(false);
+    }
+    let mut random = [0; RANDOM_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    // Complete before it has its name, so that half a token is never read.
+    let draft = path.with_extension(format!("draft.{}", std::process::id()));
+    let written = write_new(&draft, &text).and_then(|()| fs::hard_link(&draft, path));
+    let removed = fs::remove_file(&draft);
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.exists() => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => removed.map(|()| true),
+    }
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
 }
 
 impl Token {
@@ -101,7 +155,7 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     const TEXT: &str = "0123456789abcdef0123456789abcdef";
 
@@ -119,6 +173,36 @@ mod tests {
         assert!(!token.matches(b"") && !token.matches(&TEXT.as_bytes()[1..]));
         assert!(!token.matches(TEXT.replace('f', "e").as_bytes()));
         assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+
+    #[test]
+    fn one_is_made_where_there_is_none_and_never_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("token");
+        assert!(make(&path).unwrap());
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.trim().len(), 2 * RANDOM_BYTES);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !0o640, 0);
+        assert!(Token::load(&path).unwrap().matches(text.trim().as_bytes()));
+        assert!(!make(&path).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no draft is left");
+        // Another one is another.
+        fs::remove_file(&path).unwrap();
+        assert!(make(&path).unwrap());
+        assert_ne!(fs::read_to_string(&path).unwrap(), text);
+        let nowhere = make(&directory.path().join("none/token")).unwrap_err().to_string();
+        assert!(nowhere.contains("none/token: cannot make it: "), "{nowhere}");
+    }
+
+    #[test]
+    fn a_credential_comes_before_the_file_of_the_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = |given: Option<&Path>| of_credentials(given.map(Path::to_owned), Path::new("/t"));
+        assert_eq!(source(None), Path::new("/t"));
+        assert_eq!(source(Some(directory.path())), Path::new("/t"), "others are passed, but no token");
+        fs::write(directory.path().join("token"), TEXT).unwrap();
+        assert_eq!(source(Some(directory.path())), directory.path().join("token"));
     }
 
     #[test]

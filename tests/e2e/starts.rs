@@ -7,7 +7,7 @@ use crate::harness::{
     daemon::{in_scope, open_directory, write_configuration},
     eventually, host, marker, process,
 };
-use cordon_protocol::{Event, NamespaceName, client::blocking};
+use cordon_protocol::{CgroupMode, Event, NamespaceName, client::blocking};
 use nix::sys::signal::Signal;
 use std::{os::unix::net::UnixStream, process::Command};
 
@@ -220,4 +220,26 @@ fn files_deeper_than_any_path_keep_no_executor_from_starting_again() {
     eventually("what it left is deleted", PATIENCE, is_empty);
     assert!(!executor.process().log().contains("are left"), "{}", executor.process().log());
     executor.again().assert_works();
+}
+
+#[test]
+fn what_counts_from_proc_does_not_start_where_proc_hides_it() {
+    let hidden = "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.unshare(0x20000) == 0\n\
+         assert libc.mount(b'none', b'/', None, 0x44000, None) == 0\n\
+         assert libc.mount(b'proc', b'/proc', b'proc', 0, b'hidepid=2') == 0\n";
+    // With CAP_SYS_PTRACE it sees them all the same.
+    assert_eq!(executor_after(hidden).inside("echo ran"), "ran\n");
+    let blind = format!("{hidden}assert libc.prctl(24, 19, 0, 0, 0) == 0");
+    let (mut command, directory) = started_after(&blind);
+    if host::cgroup_mode() == CgroupMode::V2 {
+        // As the packaged unit has it. The scope is what may be limited.
+        let mut scope = in_scope("/usr/bin/env".as_ref());
+        scope.arg(command.get_program()).args(command.get_args());
+        assert_eq!(Executor::wait_ready(scope, directory).inside("echo ran"), "ran\n");
+        return;
+    }
+    command.stdin(std::process::Stdio::null());
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.stderr.contains("hidepid=") && ran.stderr.contains("ProtectProc=default"), "{}", ran.stderr);
 }

@@ -2,6 +2,7 @@
 
 pub mod belongings;
 pub mod host;
+pub mod manual;
 pub mod measure;
 pub mod nop;
 pub mod soak;

@@ -1,8 +1,15 @@
-//! The end of the monitor: of everything that runs, and of itself.
+//! The end of the monitor: of everything that runs, of itself, and of the server half.
 
 use super::Monitor;
 use cordon_protocol::{EndedBy, audit::Entry, limits};
-use std::time::{Duration, Instant};
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{Shutdown, shutdown},
+};
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    time::{Duration, Instant},
+};
 
 /// How long the connections are given to take their last reports when the executor ends.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,7 +37,7 @@ impl Monitor {
         now >= until
     }
 
-    /// Kills and reaps every sandbox; for the end of the monitor itself.
+    /// Kills and reaps every sandbox, and lets the server half go.
     pub(super) fn end_everything(&mut self) {
         let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
         while !self.jobs.is_empty() && Instant::now() < deadline {
@@ -49,5 +56,15 @@ impl Monitor {
         self.tell_all_refused();
         self.note(Entry::Stopped);
         self.audit.tell();
+        self.dismiss_server();
+    }
+
+    /// Shows the server half the end of the link, at which it ends by itself. One that does not is killed with the
+    /// monitor (PR_SET_PDEATHSIG), so it is not waited for long.
+    fn dismiss_server(&self) {
+        let Some(server) = &self.server else { return };
+        let _ = shutdown(self.link.as_raw_fd(), Shutdown::Both);
+        let timeout = PollTimeout::try_from(FAREWELL).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut [PollFd::new(server.as_fd(), PollFlags::POLLIN)], timeout);
     }
 }

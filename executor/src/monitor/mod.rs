@@ -33,6 +33,7 @@ mod services;
 mod stock;
 mod supervisor;
 mod verdict;
+mod watchdog;
 mod workspaces;
 
 pub use error::MonitorError;
@@ -76,6 +77,7 @@ use std::{
     path::Path,
     time::Instant,
 };
+use watchdog::Watchdog;
 pub use workspaces::Workspaces;
 
 /// What a monitor is made of.
@@ -118,6 +120,7 @@ pub struct Monitor {
     relayed: Relayed,
     refusals: Refusals,
     next_job: JobId,
+    watchdog: Watchdog,
     stopping: Option<Instant>,
     complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
@@ -178,6 +181,7 @@ impl Monitor {
             relayed: Relayed::new(),
             refusals: Refusals::default(),
             next_job: job::first_number().map_err(system("/dev/urandom"))?,
+            watchdog: Watchdog::of_this_process(Instant::now()),
             stopping: None,
             complaints: 0,
             adopts,
@@ -232,6 +236,7 @@ impl Monitor {
             self.go_on_reloading();
             self.go_on_refusing(Instant::now());
             self.accept();
+            self.ask_server();
             self.resources.workspaces.go_on_deleting();
             self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
@@ -251,6 +256,7 @@ impl Monitor {
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
         let deadlines = deadlines.chain(self.reload.deadline()).chain(self.refusals.due());
+        let deadlines = deadlines.chain(self.watchdog.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {

@@ -14,7 +14,7 @@
 //! | Services | the connection is open, its command does not live | records them, once |
 //! | Refused | the connection is open and has launched nothing | records it, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
-//! | Pong | always | nothing |
+//! | Pong | always | feeds systemd's watchdog, where it was asked for |
 
 use super::{
     Monitor, MonitorError,
@@ -184,7 +184,7 @@ impl Monitor {
                 self.relayed.remove(&connection);
                 self.connections.close(connection);
             }
-            ToMonitor::Pong => {}
+            ToMonitor::Pong => self.server_answered(),
         }
     }
 

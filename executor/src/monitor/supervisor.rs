@@ -24,6 +24,11 @@ pub(super) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Both halves are alive.
+pub(super) fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
 fn tell(states: &[NotifyState<'_>]) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET") {
         let text: String = states.iter().map(|state| format!("{state}\n")).collect();

@@ -24,7 +24,7 @@ pub fn document() -> String {
     let timeout = |what: &str| format!("{what} A time from \"1ms\" to \"{}\".", Millis(TIMEOUT_MAX_MS));
     document.key(
         "Address and port for HTTP. The environment variable PORT overrides the port; 0 is any free one. Where \
-         systemd passes listening sockets, they are used instead of this and `socket`.",
+         systemd passes a listening TCP socket, that is used instead.",
         "listen",
         text(raw.listen),
     );
@@ -35,7 +35,8 @@ pub fn document() -> String {
     );
     document.key(
         "A Unix socket beside it, mode 0660: whoever may open it needs no token. An absolute path. There is none \
-         unless this key is set; what stands here is where the packaged one is.",
+         unless this key is set. Where systemd passes one, as cordon-gateway.socket does, that is used instead; what \
+         stands here is where it is.",
         "socket",
         text(limits::GATEWAY_SOCKET),
     );
@@ -43,7 +44,8 @@ pub fn document() -> String {
     document.key(
         &format!(
             "File with the token that TCP clients must show: {} or more plain characters, not to be reached by others \
-             (mode 0640). An absolute path. `openssl rand -hex 32` makes one.",
+             (mode 0640). An absolute path. `cordon-gateway --make-token FILE` makes one. Where systemd passes a credential \
+             `token`, as cordon-gateway.service has it do, that is used instead.",
             crate::token::TOKEN_MIN
         ),
         "token_file",

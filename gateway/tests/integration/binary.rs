@@ -149,7 +149,7 @@ fn it_does_not_start_with_a_bad_configuration_or_token() {
     let text = start("");
     assert!(text.contains("32") && !text.contains("changeme"), "{text}");
     installed.token("", 0o640);
-    assert!(start("").contains("openssl"));
+    assert!(start("").contains("--make-token"));
     fs::remove_file(installed.path("token")).unwrap();
     assert!(start("").contains("token_file"));
 }
@@ -256,6 +256,35 @@ async fn it_takes_the_listeners_that_systemd_passes() {
     assert!(!installed.path("gateway.sock").exists(), "nothing is bound beside what was passed");
     child.terminate();
     child.end().await;
+}
+
+#[tokio::test]
+async fn a_kind_that_systemd_does_not_pass_is_bound_as_the_configuration_says() {
+    let installed = Installed::new();
+    let unix = std::os::unix::net::UnixListener::bind(installed.path("passed.sock")).unwrap();
+    let passed = dup(&unix).unwrap();
+    installed.command("");
+    let script = format!(
+        "exec 103<&{} 105<&{}; exec 3<&103 103<&-; LISTEN_PID=$$ LISTEN_FDS=1 exec /proc/self/fd/105 --config \"$0\"",
+        passed.as_raw_fd(),
+        installed.program.as_raw_fd()
+    );
+    let mut command = Command::new("/bin/bash");
+    command.arg("-c").arg(script).arg(installed.path("gateway.toml")).env_clear().env("PORT", "0");
+    if Uid::effective().is_root() {
+        command.uid(UID).gid(UID);
+    }
+    let child = Running(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    drop((unix, passed));
+    let mut client = UnixStream::connect(installed.path("passed.sock")).await.unwrap();
+    client.write_all(&get("/healthz", "")).await.unwrap();
+    let mut answer = String::new();
+    timeout(SOON, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(!installed.path("gateway.sock").exists(), "one of that kind was passed");
+    child.terminate();
+    let log = child.end().await;
+    assert!(log.contains("listening on http://127.0.0.1:") && log.contains("passed.sock"), "{log}");
 }
 
 #[tokio::test]

@@ -35,6 +35,15 @@ fn the_stored_defaults_are_what_the_daemons_print() {
     }
 }
 
+/// Makes the one thing that has to be there beside a gateway's file, and gives its key.
+pub(super) fn token_key(directory: &Path) -> String {
+    let token = directory.join("token");
+    fs::write(&token, "t".repeat(64)).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o640)).unwrap();
+    chown(&token, None, Some(host::gid_of("cordon"))).unwrap();
+    format!("token_file = {token:?}\n")
+}
+
 #[test]
 fn they_are_taken_as_they_are_and_with_every_key_in_force() {
     ensure_users();
@@ -42,12 +51,7 @@ fn they_are_taken_as_they_are_and_with_every_key_in_force() {
     // But for the bytes that were read.
     let shown = |config: Config| format!("{:?}", Config { sha256: String::new(), ..config });
     let default = shown(Config::defaults().unwrap());
-    // The one thing that has to be there beside a gateway's file.
-    let token = directory.path().join("token");
-    fs::write(&token, "t".repeat(64)).unwrap();
-    fs::set_permissions(&token, fs::Permissions::from_mode(0o640)).unwrap();
-    chown(&token, None, Some(host::gid_of("cordon"))).unwrap();
-    let there = format!("token_file = {:?}\n", token);
+    let there = token_key(directory.path());
     for (name, program) in [("executor", &programs().executor), ("gateway", &programs().gateway)] {
         let text = printed(program);
         for mut text in [uncommented(&text), text] {

@@ -6,6 +6,7 @@ mod architecture;
 mod client;
 mod defaults;
 mod escape;
+mod install;
 mod protocol;
 mod readme;
 
