@@ -142,7 +142,7 @@ const LOOKS: &[(&str, Look)] = &[
             (Resource::RLIMIT_FSIZE, 1 << 30, 1 << 30),
             (Resource::RLIMIT_NOFILE, 1024, 65_536),
             (Resource::RLIMIT_MEMLOCK, 64 << 10, 64 << 10),
-            (Resource::RLIMIT_MSGQUEUE, 819_200, 819_200),
+            (Resource::RLIMIT_MSGQUEUE, 0, 0),
             (Resource::RLIMIT_NICE, 0, 0),
             (Resource::RLIMIT_RTPRIO, 0, 0),
             (Resource::RLIMIT_STACK, 8 << 20, 64 << 20),
