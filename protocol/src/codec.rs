@@ -260,7 +260,7 @@ mod tests {
             (changed(at, 0xff), "a text in it is not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
             (changed(4, 7), "a field of it says that 7 is there, where 0 is nothing and 1 a value"),
             (changed(at - 1, 1), "a length in it is over the limit of 67108864 bytes"),
-            (said(&[&payload[..], &[0]].concat()), "1 bytes left over"),
+            (said(&[&payload[..], &[0]].concat()), "1 byte left over"),
         ] {
             assert_eq!(said, format!("frame not understood: {expected}"));
         }
