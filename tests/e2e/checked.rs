@@ -90,7 +90,7 @@ fn a_gateway_s_token_is_checked_as_the_gateway_reads_it() {
     // Text, owner, group, mode.
     type Written<'a> = Option<(&'a str, u32, u32, u32)>;
     let cases: [(Written<'_>, &[&str]); 6] = [
-        (None, &["token_file", "cannot read", "openssl rand"]),
+        (None, &["token_file", "cannot read", "--make-token"]),
         (Some(("", 0, group, 0o640)), &["token_file", "0 characters are too few"]),
         (Some(("short", 0, group, 0o640)), &["token_file", "5 characters are too few"]),
         (Some((&token, 0, group, 0o644)), &["token_file", "every user of this host"]),
