@@ -12,7 +12,9 @@ mod text;
 mod walk;
 
 pub use older::{older_number, older_path};
-pub use text::{About, FileText, TEXT_MAX, Text, TextProblem, compare, line_hash, read_text_line, text_line};
+pub use text::{
+    About, FileText, TEXT_MAX, Text, TextProblem, begun_line, compare, line_hash, read_text_line, text_line,
+};
 pub use walk::{Broken, Walk};
 
 use crate::{EndedBy, LimitName, ServiceUse};
@@ -44,6 +46,11 @@ pub enum Entry {
     Dropped {
         /// Number of a line.
         before: u64,
+    },
+    /// A rotation removes older texts: those that are kept begin with that of this command.
+    TextsDropped {
+        /// Number of a command.
+        before: String,
     },
     /// A command was launched; written before anything of it runs.
     Launch {

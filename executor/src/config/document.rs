@@ -53,8 +53,8 @@ fn top(document: &mut Document, raw: &RawConfig) {
     document.key("The audit trail, one line of JSON each. An absolute path.", "audit", path(&raw.audit));
     document.key(
         &format!(
-            "The trail and commands.jsonl beside it are moved aside together (to audit.jsonl.1 and so on) when one of \
-             them has grown so large. A size, \"0\" (they grow on, and are yours to move) or {} and more.",
+            "The trail and commands.jsonl beside it are each moved aside (to audit.jsonl.1 and so on) when they have \
+             grown so large. A size, \"0\" (they grow on, and are yours to move) or {} and more.",
             Bytes(AUDIT_SIZE_LEAST)
         ),
         "audit_max_size",

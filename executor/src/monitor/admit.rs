@@ -139,7 +139,7 @@ impl Monitor {
         let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
         let request = fingerprint(request)?;
         let files = files.first().map(fingerprint).transpose()?;
-        let about = About { job: name_of(id), uid: peer.uid, request: request.clone() };
+        let about = About { job: name_of(id), uid: peer.uid, request: request.clone(), begun: false };
         let launch = |text| Entry::Launch {
             job: name_of(id),
             uid: peer.uid,

@@ -7,44 +7,52 @@
 //! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
 //! take O_APPEND away again (fcntl(2), F_SETFL).
 
+mod budget;
+mod kept;
 mod rotation;
+mod trouble;
 
 pub use rotation::Rotation;
 
-use super::appended::{Appended, give, open_root_file};
+use super::appended::Appended;
 use crate::sandbox::steps::{About, Fault};
+use budget::Budget;
 use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
-use nix::{errno::Errno, fcntl::OFlag};
+use kept::{Kept, Known};
+use nix::errno::Errno;
 use sha2::{Digest, Sha256};
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     os::{fd::OwnedFd, unix::fs::FileExt},
     path::Path,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
+use trouble::Trouble;
 
 /// The open trail.
 #[derive(Debug)]
 pub struct Audit {
     trail: Appended,
     texts: Appended,
-    kept: File,
+    kept: Kept,
     head: Head,
     told: u64,
     rotation: Rotation,
-    /// Bytes of either file from which both are moved aside.
+    /// Bytes of the trail from which it is moved aside.
     due: u64,
-    /// The last line could not be written.
-    failing: bool,
+    /// Of the texts.
+    texts_due: u64,
+    budget: Budget,
+    trouble: Trouble,
 }
 
 /// Name of the file with the texts, beside the trail.
 const TEXTS: &str = "commands.jsonl";
 /// Lines between two that tell the journal where the chain stands.
 const ANCHOR_INTERVAL: u64 = 100;
-/// Bytes at the end of the trail in which its last line must be.
-const TAIL: u64 = 64 << 10;
+/// Bytes at the end of either file in which its last line must be.
+const TAIL: u64 = 128 << 10;
 
 impl Audit {
     /// Opens or makes the trail at `path`, readable by `group`, and goes on where it ends, with the line `started`. The
@@ -61,26 +69,26 @@ impl Audit {
     ) -> Result<Self, Fault> {
         let trail = Appended::open(path, group)?;
         let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
-        let head = kept;
-        let kept = open_root_file(head, OFlag::empty())?;
+        let (kept, known) = Kept::open(kept)?;
         let due = rotation.due_after(0);
-        let head_yet = Head::default();
-        let mut audit = Self { trail, texts, kept, head: head_yet, told: 0, rotation, due, failing: false };
-        let ended = audit.kept_head()?;
+        let (head, budget, trouble) = (Head::default(), Budget::default(), Trouble::default());
+        let mut audit =
+            Self { trail, texts, kept, head, told: 0, rotation, due, texts_due: due, budget, trouble };
+        let named = |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
         audit.head = if audit.trail.length() == 0 {
-            // Rotated away, or the first of all: the chain goes on.
-            ended
+            // Rotated away, or the first of all: the chain goes on. Where the host went down after a rotation, what
+            // had been added since is gone.
+            known.synced.filter(|_| rotation.size != 0).unwrap_or(known.head)
         } else {
-            let named =
-                |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
-            audit.last(&ended).map_err(named)?
+            audit.last(&known).map_err(named)?
         };
         // Not before: a file that is no trail is somebody's, and not for the group to read.
         audit.trail.give()?;
         audit.texts.give()?;
-        give(&audit.kept, None, 0o600).about(head.display())?;
+        audit.kept.give().about("head of the audit trail")?;
         audit.record(started)?;
         audit.tell();
+        audit.sync();
         // One that was broken off may have left more than stays.
         if let Err(fault) = audit.remove_oldest() {
             crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
@@ -88,20 +96,14 @@ impl Audit {
         Ok(audit)
     }
 
-    /// The head that was kept; none yet in a new file.
-    fn kept_head(&self) -> Result<Head, Fault> {
-        let mut text = String::new();
-        (&self.kept).read_to_string(&mut text).about("head of the audit trail")?;
-        let parsed = text.trim_end().split_once(' ').and_then(|(seq, hash)| Some((seq.parse().ok()?, hash)));
-        Ok(parsed.map_or_else(Head::default, |(seq, hash)| Head { seq, hash: hash.to_owned() }))
-    }
-
-    /// The head after the last line that is there, which must not have another line where `ended` was.
-    fn last(&self, ended: &Head) -> Result<Head, Fault> {
-        let mut file = self.trail.file();
-        file.seek(SeekFrom::Start(self.trail.length().saturating_sub(TAIL)))?;
-        let mut tail = Vec::new();
-        file.read_to_end(&mut tail)?;
+    /// The head after the last line that is there, which must not have another line where it is known to have ended.
+    fn last(&mut self, known: &Known) -> Result<Head, Fault> {
+        if known.synced.is_some() {
+            // What the host was writing when it went down.
+            cut_to_lines(&mut self.trail)?;
+            cut_to_lines(&mut self.texts)?;
+        }
+        let tail = tail(&self.trail)?;
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
         let whole = text.strip_suffix('\n').ok_or_else(|| broken("the last line is cut off".to_owned()))?;
@@ -112,6 +114,14 @@ impl Audit {
         });
         let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
         let again = "look into it, move the file away and start again";
+        // As far as it must be there.
+        let ended = known.synced.as_ref().filter(|_| last.seq < known.head.seq).unwrap_or(&known.head);
+        if last.seq < known.head.seq && last.seq >= ended.seq {
+            let (found, expected) = (last.seq, known.head.seq);
+            crate::log!(
+                "audit: the host went down before all was on the disk: numbers after {found}, up to {expected}, are lost"
+            );
+        }
         if last.seq < ended.seq {
             let (found, expected) = (last.seq, ended.seq);
             let problem =
@@ -133,22 +143,7 @@ impl Audit {
     /// errno of write(2): then nothing may run.
     pub fn record(&mut self, entry: Entry) -> Result<(), Fault> {
         let recorded = self.make_room().and_then(|()| self.add(entry));
-        self.watch(recorded)
-    }
-
-    /// Tells the log when the trail can no longer be written, and when it can again.
-    fn watch(&mut self, recorded: Result<(), Fault>) -> Result<(), Fault> {
-        let failed = std::mem::replace(&mut self.failing, recorded.is_err());
-        match &recorded {
-            Err(fault) if !failed => crate::log!(
-                "audit: {}: {}; nothing runs until it can be written again",
-                fault.detail,
-                fault.errno.desc()
-            ),
-            Ok(()) if failed => crate::log!("audit: it is written again"),
-            _ => {}
-        }
-        recorded
+        self.trouble.watch(recorded, false)
     }
 
     fn add(&mut self, entry: Entry) -> Result<(), Fault> {
@@ -158,9 +153,7 @@ impl Audit {
         self.trail.settle()?;
         let before = self.trail.length();
         self.trail.append(text.as_bytes())?;
-        // Fixed width: a shorter head never leaves the end of a longer one.
-        let kept = format!("{:020} {}\n", head.seq, head.hash);
-        if let Err(error) = self.kept.write_all_at(kept.as_bytes(), 0) {
+        if let Err(error) = self.kept.advance(&head) {
             self.trail.cut(before);
             return Err(error).about("head of the audit trail");
         }
@@ -187,10 +180,15 @@ impl Audit {
         if text.contains('\n') {
             return Err(broken("more than one line"));
         }
-        let line = text::text_line(about, &text).map_err(io::Error::from)?;
+        let line = if self.budget.take(about.uid, text.len(), Instant::now()) {
+            text::text_line(about, &text)
+        } else {
+            text::begun_line(about, &text[..text.floor_char_boundary(budget::SHORT)])
+        };
+        let line = line.map_err(io::Error::from)?;
         let launch = launch(text::line_hash(&line));
         let recorded = self.make_room().and_then(|()| self.add_both(&line, launch));
-        self.watch(recorded)
+        self.trouble.watch(recorded, true)
     }
 
     fn add_both(&mut self, line: &str, launch: Entry) -> Result<(), Fault> {
@@ -204,11 +202,37 @@ impl Audit {
         recorded
     }
 
+    /// Brings everything to the disk. That takes its time, so it is not done for a launch.
+    pub fn sync(&mut self) {
+        if let Err(error) = self.kept.sync([self.texts.file(), self.trail.file()], &self.head) {
+            crate::log!("audit: it cannot be brought to the disk: {error}");
+        }
+    }
+
     /// Tells the journal where the chain stands.
     pub fn tell(&mut self) {
         self.told = self.head.seq;
         crate::log!("audit head {} {}", self.head.seq, self.head.hash);
     }
+}
+
+/// The end of a file, in which its last line is.
+fn tail(of: &Appended) -> io::Result<Vec<u8>> {
+    let mut file = of.file();
+    file.seek(SeekFrom::Start(of.length().saturating_sub(TAIL)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+/// Takes away what is behind the last whole line.
+fn cut_to_lines(file: &mut Appended) -> io::Result<()> {
+    let tail = tail(file)?;
+    let torn = tail.iter().rev().take_while(|byte| **byte != b'\n').count();
+    if torn > 0 {
+        file.cut(file.length() - torn as u64);
+    }
+    Ok(())
 }
 
 /// The content of a sealed file, whose length has been checked.

@@ -56,6 +56,7 @@ impl Monitor {
         self.tell_all_refused();
         self.note(Entry::Stopped);
         self.audit.tell();
+        self.audit.sync();
         self.dismiss_server();
     }
 

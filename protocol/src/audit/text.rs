@@ -52,6 +52,9 @@ pub struct About {
     pub uid: u32,
     /// SHA-256 of the sealed request, hexadecimal.
     pub request: String,
+    /// The peer had too many long texts: only the beginning of this one is kept, as a string.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
 }
 
 /// Between both.
@@ -64,6 +67,14 @@ const BETWEEN: &str = ",\"text\":";
 pub fn text_line(about: &About, text: &str) -> serde_json::Result<String> {
     let body = serde_json::to_string(about)?;
     Ok(format!("{}{BETWEEN}{text}}}\n", body.strip_suffix('}').unwrap_or(&body)))
+}
+
+/// The line for a text of which only this beginning is kept, its newline included.
+///
+/// # Errors
+/// Never for the types above.
+pub fn begun_line(about: &About, beginning: &str) -> serde_json::Result<String> {
+    text_line(&About { begun: true, ..about.clone() }, &serde_json::to_string(beginning)?)
 }
 
 /// The hash of a line, without its newline, as it stands in the trail.
@@ -108,10 +119,13 @@ pub fn compare(line: &str, launch: &Entry, collected: Option<&str>) -> Result<bo
         return Err(TextProblem::Changed);
     }
     let (about, text) = read_text_line(line).ok_or(TextProblem::Malformed)?;
-    let text: Text = serde_json::from_str(text).map_err(|_| TextProblem::Malformed)?;
     if about.job != *job || about.uid != *uid || about.request != *request {
         return Err(TextProblem::Changed);
     }
+    if about.begun {
+        return Ok(false);
+    }
+    let text: Text = serde_json::from_str(text).map_err(|_| TextProblem::Malformed)?;
     if text.workspace != *workspace || text.files.is_empty() == files.is_some() {
         return Err(TextProblem::OtherFiles);
     }
@@ -228,7 +242,7 @@ mod tests {
     fn recorded(text: &Text) -> (String, Entry) {
         let sealed = SealedRequest { work: text.work.clone(), env: text.env.clone(), cwd: text.cwd.clone() };
         let request = sha256(&sealed.encode().unwrap());
-        let about = About { job: "j".into(), uid: 7, request: request.clone() };
+        let about = About { job: "j".into(), uid: 7, request: request.clone(), begun: false };
         let line = text_line(&about, &text.to_json().unwrap()).unwrap();
         let launch = Entry::Launch {
             job: "j".into(),
@@ -258,7 +272,7 @@ mod tests {
             change(&mut other);
             let (_, truth) = recorded(&text());
             let Entry::Launch { request, .. } = &truth else { panic!() };
-            let about = About { job: "j".into(), uid: 7, request: request.clone() };
+            let about = About { job: "j".into(), uid: 7, request: request.clone(), begun: false };
             let lie = text_line(&about, &other.to_json().unwrap()).unwrap();
             let hash = line_hash(&lie);
             let mut launch = truth.clone();

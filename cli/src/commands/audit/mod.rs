@@ -7,7 +7,7 @@ mod verify;
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
     Bytes,
-    audit::{Configuration, Entry, Half, Line, Text, read_line, read_text_line},
+    audit::{About, Configuration, Entry, Half, Line, Text, read_line, read_text_line},
     limits,
     sealed::Work,
 };
@@ -157,7 +157,11 @@ impl Texts {
 
 /// A text for people, on one line.
 fn text_of(line: &str) -> String {
-    let text = read_text_line(line).and_then(|(_, text)| serde_json::from_str::<Text>(text).ok());
+    let read = read_text_line(line);
+    if let Some((About { begun: true, .. }, text)) = &read {
+        return serde_json::from_str(text).unwrap_or_else(|_| (*text).to_owned()) + " … (cut)";
+    }
+    let text = read.and_then(|(_, text)| serde_json::from_str::<Text>(text).ok());
     let Some(text) = text else { return "!! its text is not one".to_owned() };
     let mut shown = match &text.work {
         Work::Program(argv) => argv.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" "),
@@ -204,6 +208,7 @@ fn description(line: &Line) -> String {
             format!("configuration refused, as before{}", configuration_of(configuration))
         }
         Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
+        Entry::TextsDropped { before } => format!("rotation: texts before that of {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {
             let workspace = workspace.as_ref().map(|name| format!(" workspace {name}")).unwrap_or_default();
             let request = request.get(..12).unwrap_or(request);

@@ -39,7 +39,7 @@ pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     let Walked { walk, lines, files, problems, recorded } = walked;
     let mut compared = Compared::default();
     if problems.is_empty() {
-        compared = recorded.compare(check.texts)?;
+        compared = recorded.compare(check.texts, check.partial)?;
     }
     let problems: Vec<_> = problems.into_iter().chain(compared.problems).collect();
     for (file, problem) in &problems {
@@ -47,6 +47,12 @@ pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     }
     if !problems.is_empty() {
         return Ok(exit_status::FAILURE);
+    }
+    if compared.gone > 0 {
+        let commands = counted(compared.gone, "command");
+        output::complain(&format!(
+            "cordon: note: {commands} without a text: it was rotated away or is elsewhere"
+        ));
     }
     let in_files = if files > 1 { format!(" in {files} files") } else { String::new() };
     let last = walk.head().seq;
@@ -142,8 +148,10 @@ impl Walked {
 /// What the trail says of the texts.
 #[derive(Debug, Default)]
 struct Recorded {
-    /// Launches that have a text, by the number of their command.
-    launches: BTreeMap<String, Entry>,
+    /// Launches that have a text, by the number of their command, with the number of their line.
+    launches: BTreeMap<String, (u64, Entry)>,
+    /// Texts are kept from this line on, after the last rotation that removed some.
+    texts_from: Option<u64>,
     /// The hash of the patterns of what was collected.
     collected: HashMap<String, String>,
     /// Number of the first line.
@@ -157,6 +165,8 @@ struct Recorded {
 struct Compared {
     whole: u64,
     cut: u64,
+    /// Launches whose text need not be there.
+    gone: u64,
     problems: Vec<Problem>,
 }
 
@@ -165,10 +175,13 @@ impl Recorded {
         self.first.get_or_insert(line.seq);
         match line.entry {
             Entry::Launch { ref job, text: Some(_), .. } => {
-                self.launches.insert(job.clone(), line.entry);
+                self.launches.insert(job.clone(), (line.seq, line.entry));
             }
             Entry::Collected { job, request } => {
                 self.collected.insert(job, request);
+            }
+            Entry::TextsDropped { before } => {
+                self.texts_from = self.launches.get(&before).map(|(seq, _)| *seq);
             }
             Entry::Dropped { before } => self.dropped_before = Some(before),
             _ => {}
@@ -184,11 +197,14 @@ impl Recorded {
         ))
     }
 
-    /// Compares every text with its launch. Both files are moved aside by turns: texts before the first that the
-    /// trail knows are no matter where it has lost its beginning.
-    fn compare(mut self, path: &Path) -> Result<Compared, Failure> {
+    /// Compares every text with its launch. Each file is moved aside by itself: texts before the first that the trail
+    /// knows are no matter where it has lost its beginning, nor is a launch without a text before those that are kept;
+    /// of a part neither end is.
+    fn compare(mut self, path: &Path, partial: bool) -> Result<Compared, Failure> {
         let mut compared = Compared::default();
         let mut older = self.first.is_some_and(|first| first > 1);
+        let (mut from, mut to) = (None, 0);
+        let (mut unknown, mut between) = (Vec::new(), 0);
         let parts = match files::all(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             parts => parts.map_err(|e| unreadable(path, e))?,
@@ -203,13 +219,16 @@ impl Recorded {
                     continue;
                 };
                 let job = about.job;
-                let Some(launch) = self.launches.remove(&job) else {
+                let Some((seq, launch)) = self.launches.remove(&job) else {
                     if !older {
-                        wrong(format!("command {job}: there is a text and no launch of it"));
+                        let problem = format!("command {job}: there is a text and no launch of it");
+                        unknown.push((part.path.clone(), problem));
                     }
                     continue;
                 };
                 older = false;
+                from.get_or_insert(seq);
+                (to, between) = (seq, unknown.len());
                 match compare(&line.text, &launch, self.collected.get(&job).map(String::as_str)) {
                     Ok(true) => compared.whole += 1,
                     Ok(false) => compared.cut += 1,
@@ -217,8 +236,17 @@ impl Recorded {
                 }
             }
         }
-        let missing = self.launches.into_keys().map(|job| format!("command {job}: its text is missing"));
-        compared.problems.extend(missing.map(|problem| (path.to_owned(), problem)));
+        // Of a part, the last may be of launches that are elsewhere.
+        unknown.truncate(if partial { between } else { unknown.len() });
+        compared.problems.append(&mut unknown);
+        let kept = self.texts_from.unwrap_or(0);
+        for (job, (seq, _)) in self.launches {
+            if seq < kept || partial && (from.is_none_or(|from| seq < from) || seq > to) {
+                compared.gone += 1;
+            } else {
+                compared.problems.push((path.to_owned(), format!("command {job}: its text is missing")));
+            }
+        }
         Ok(compared)
     }
 }

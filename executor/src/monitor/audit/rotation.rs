@@ -1,13 +1,16 @@
-//! Rotation: files that have grown are moved aside, trail and texts together, and the oldest of them removed.
+//! Rotation: a file that has grown is moved aside, trail and texts each by its own size, and the oldest are removed.
 //!
 //! `audit.jsonl` becomes `audit.jsonl.1`, that `audit.jsonl.2`, and so on. Each step is one rename(2) to a name that is
 //! free, so that a rotation that is broken off anywhere loses no line: it leaves a number free, up to which the next one
-//! moves. Before older files are removed the trail says with which number it begins from then on: one that is removed
-//! by anybody else is missed.
+//! moves. Before older files are removed the trail says with which number it begins from then on, or with which
+//! command the texts do: one that is removed by anybody else is missed.
+//!
+//! Each by its own size, as a text can be a hundred times as long as its line: however long the texts are, the trail
+//! reaches as far back as its lines are many.
 
 use super::Audit;
 use crate::sandbox::steps::{About, Fault};
-use cordon_protocol::audit::{Entry, older_number, older_path, read_line};
+use cordon_protocol::audit::{Entry, older_number, older_path, read_line, read_text_line};
 use nix::{errno::Errno, fcntl::OFlag};
 use std::{
     fs::{self, OpenOptions},
@@ -19,7 +22,7 @@ use std::{
 /// How large the files may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rotation {
-    /// Bytes of either file from which both are moved aside; 0 is never.
+    /// Bytes of a file from which it is moved aside; 0 is never.
     pub size: u64,
     /// Older files of each that stay.
     pub keep: u32,
@@ -33,38 +36,50 @@ impl Rotation {
 }
 
 /// Longest first line of an older file, bytes.
-const LINE_MAX: u64 = 64 << 10;
+const LINE_MAX: u64 = 128 << 10;
 
 impl Audit {
-    /// Moves both files aside where one has grown so far. Where that fails they grow on, and it is told.
+    /// Moves either file aside where it has grown so far. Where that fails it grows on, and it is told.
     ///
     /// # Errors
     /// There is no trail to write to any more.
     pub(super) fn make_room(&mut self) -> Result<(), Fault> {
         self.trail.settle()?;
-        if self.trail.length() < self.due && self.texts.length() < self.due {
-            return Ok(());
+        if self.trail.length() >= self.due {
+            self.due = self.rotation.due_after(0);
+            if let Err(fault) = self.rotate() {
+                self.due = self.rotation.due_after(self.trail.length());
+                tell_failed(&fault);
+            }
+            // Where the old one has gone and there is no new one.
+            self.trail.settle()?;
         }
-        self.due = self.rotation.due_after(0);
-        if let Err(fault) = self.rotate() {
-            self.due = self.rotation.due_after(self.trail.length().max(self.texts.length()));
-            crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+        if self.texts.length() >= self.texts_due {
+            self.texts_due = self.rotation.due_after(0);
+            if let Err(fault) = self.rotate_texts() {
+                self.texts_due = self.rotation.due_after(self.texts.length());
+                tell_failed(&fault);
+            }
         }
-        // Where the old one has gone and there is no new one.
-        self.trail.settle()
+        Ok(())
     }
 
     fn rotate(&mut self) -> Result<(), Fault> {
-        // Texts that somebody else has put there are not ours to move.
-        self.texts.settle()?;
-        // The trail first: were it broken off in between, the texts would reach back further than the trail, and no
-        // launch be without its text.
+        // What is in an older file is on the disk.
+        self.sync();
         move_aside(self.trail.path())?;
         self.trail.settle()?;
+        self.tell();
+        self.remove_oldest_lines()
+    }
+
+    fn rotate_texts(&mut self) -> Result<(), Fault> {
+        // Texts that somebody else has put there are not ours to move.
+        self.texts.settle()?;
+        self.sync();
         move_aside(self.texts.path())?;
         self.texts.settle()?;
-        self.tell();
-        self.remove_oldest()
+        self.remove_oldest_texts()
     }
 
     /// Removes older files over the number that stays.
@@ -72,31 +87,53 @@ impl Audit {
     /// # Errors
     /// They cannot be found or removed, or the trail cannot say so before.
     pub(super) fn remove_oldest(&mut self) -> Result<(), Fault> {
-        if self.rotation.size == 0 {
-            // Whoever moves them aside has the say.
+        self.remove_oldest_lines()?;
+        self.remove_oldest_texts()
+    }
+
+    fn remove_oldest_lines(&mut self) -> Result<(), Fault> {
+        let (oldest, go) = self.over(self.trail.path())?;
+        if go.is_empty() {
             return Ok(());
         }
-        let keep = self.rotation.keep;
-        let (stay, go): (Vec<_>, Vec<_>) =
-            older(self.trail.path())?.into_iter().partition(|number| *number <= keep);
-        if !go.is_empty() {
-            let oldest = stay.into_iter().max().map(|number| older_path(self.trail.path(), number));
-            let before = match oldest {
-                Some(path) => first_number(&path)?,
-                None if self.trail.length() == 0 => self.head.seq + 1,
-                None => first_number(self.trail.path())?,
-            };
-            self.add(Entry::Dropped { before })?;
-        }
-        // Texts that the trail knows nothing of are of no use.
-        for (path, numbers) in [(self.trail.path(), go), (self.texts.path(), older(self.texts.path())?)] {
-            for number in numbers.into_iter().filter(|number| *number > keep) {
-                let path = older_path(path, number);
-                fs::remove_file(&path).about(path.display())?;
-            }
-        }
-        Ok(())
+        let before = match oldest {
+            Some(path) => first_number(&path)?,
+            None if self.trail.length() == 0 => self.head.seq + 1,
+            None => first_number(self.trail.path())?,
+        };
+        self.add(Entry::Dropped { before })?;
+        remove(&go)
     }
+
+    fn remove_oldest_texts(&mut self) -> Result<(), Fault> {
+        let (oldest, go) = self.over(self.texts.path())?;
+        if go.is_empty() {
+            return Ok(());
+        }
+        let oldest = oldest.unwrap_or_else(|| self.texts.path().to_owned());
+        self.add(Entry::TextsDropped { before: first_job(&oldest)? })?;
+        remove(&go)
+    }
+
+    /// The oldest of the older files that stay, and those that do not.
+    fn over(&self, path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>), Fault> {
+        if self.rotation.size == 0 {
+            // Whoever moves them aside has the say.
+            return Ok((None, Vec::new()));
+        }
+        let (stay, go): (Vec<_>, Vec<_>) =
+            older(path)?.into_iter().partition(|number| *number <= self.rotation.keep);
+        let oldest = stay.into_iter().max().map(|number| older_path(path, number));
+        Ok((oldest, go.into_iter().map(|number| older_path(path, number)).collect()))
+    }
+}
+
+fn tell_failed(fault: &Fault) {
+    crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+}
+
+fn remove(paths: &[PathBuf]) -> Result<(), Fault> {
+    paths.iter().try_for_each(|path| fs::remove_file(path).about(path.display()))
 }
 
 /// Numbers of the older files there are.
@@ -134,12 +171,24 @@ fn move_aside(path: &Path) -> Result<(), Fault> {
 
 /// Number of a file's first line.
 fn first_number(path: &Path) -> Result<u64, Fault> {
+    read_line(&first_line(path)?, 1)
+        .map(|(line, _)| line.seq)
+        .map_err(|problem| Fault::new(Errno::EBADMSG, format!("{}: {problem}", path.display())))
+}
+
+/// Number of the command whose text is a file's first line.
+fn first_job(path: &Path) -> Result<String, Fault> {
+    let broken = || Fault::new(Errno::EBADMSG, format!("{}: not the text of a command", path.display()));
+    read_text_line(&first_line(path)?).map(|(about, _)| about.job).ok_or_else(broken)
+}
+
+fn first_line(path: &Path) -> Result<String, Fault> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).about(path.display())?;
     let mut line = String::new();
     BufReader::new(file.take(LINE_MAX)).read_line(&mut line).about(path.display())?;
-    let broken = |problem: String| Fault::new(Errno::EBADMSG, format!("{}: {problem}", path.display()));
-    read_line(line.trim_end(), 1).map(|(line, _)| line.seq).map_err(|problem| broken(problem.to_string()))
+    line.truncate(line.trim_end().len());
+    Ok(line)
 }
 
 #[cfg(test)]
@@ -208,7 +257,7 @@ mod tests {
     fn launch(audit: &mut Audit, job: u64) {
         let job = format!("{job:016x}");
         let text = memfd::sealed(format!("{{\"n\":\"{}\"}}", "x".repeat(200)).as_bytes()).unwrap();
-        let about = AboutText { job: job.clone(), uid: 0, request: "r".into() };
+        let about = AboutText { job: job.clone(), uid: 0, request: "r".into(), begun: false };
         let entry = |text| Entry::Collected { job, request: text };
         audit.record_launch(&about, &text, entry).unwrap();
     }
@@ -220,7 +269,7 @@ mod tests {
         (0..40).for_each(|job| launch(&mut audit, job));
         let numbers = |path: &Path| older(path).unwrap().len();
         let moved = numbers(&place.trail());
-        assert!(moved > 3 && moved == numbers(&place.texts()), "{moved}");
+        assert!(moved > 3 && numbers(&place.texts()) > 3, "{moved}");
         assert_eq!(place.assert_from(1), 41);
         assert_eq!(place.whole(&place.texts()).lines().count(), 40);
         for number in 0..=u32::try_from(moved).unwrap() {
@@ -244,6 +293,11 @@ mod tests {
         let told = |line: &Line| if let Entry::Dropped { before } = line.entry { Some(before) } else { None };
         let first = lines.iter().filter_map(told).next_back().unwrap();
         assert_eq!(lines[0].seq, first);
+        let texts = lines.iter().filter_map(|line| match &line.entry {
+            Entry::TextsDropped { before } => Some(before.clone()),
+            _ => None,
+        });
+        assert_eq!(texts.last(), Some(first_job(&older_path(&place.texts(), 2)).unwrap()));
         place.assert_from(first);
         // Fewer stay from the next start on.
         drop(audit);
@@ -260,7 +314,7 @@ mod tests {
             let place = Place::new("broken");
             let mut audit = place.open(100);
             let mut job = 0;
-            while older(&place.trail()).unwrap().len() < 2 {
+            while [place.trail(), place.texts()].iter().any(|path| older(path).unwrap().len() < 2) {
                 launch(&mut audit, job);
                 job += 1;
             }
@@ -270,7 +324,9 @@ mod tests {
                 let name = |number| if number == 0 { path.to_owned() } else { older_path(path, number) };
                 fs::rename(name(from), name(from + 1)).unwrap();
             };
-            let steps = [(&trail, 2), (&trail, 1), (&trail, 0), (&texts, 2), (&texts, 1), (&texts, 0)];
+            let of = |path| (0..=u32::try_from(older(path).unwrap().len()).unwrap()).rev();
+            let steps: Vec<_> =
+                of(&trail).map(|n| (&trail, n)).chain(of(&texts).map(|n| (&texts, n))).collect();
             steps.iter().take(done).for_each(|(path, from)| step(path, *from));
             let mut audit = place.open(100);
             (job..job + 30).for_each(|job| launch(&mut audit, job));
@@ -288,12 +344,11 @@ mod tests {
         // No name for an older one is short enough.
         let trail = place.0.join("a".repeat(254));
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
-        let rotation = Rotation { size: SIZE, keep: 1 };
+        let rotation = Rotation { size: SIZE, keep: 99 };
         let mut audit = Audit::open(&trail, &place.0.join("head"), 0, rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(fs::read_to_string(&trail).unwrap().lines().count(), 41);
-        // Nor are the texts moved, which would leave launches without.
-        assert!(older(&trail).unwrap().is_empty() && older(&place.texts()).unwrap().is_empty());
+        assert!(older(&trail).unwrap().is_empty());
     }
 
     #[test]

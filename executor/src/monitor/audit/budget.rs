@@ -1,0 +1,120 @@
+//! How much of its commands' texts a peer may have kept: with long ones it could push out everybody's.
+//!
+//! What is short is always kept whole. Of longer texts each uid has so much at once, and a little more as time goes;
+//! beyond that only the beginning is kept, as a JSON string, and the monitor's own words around it say so.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+/// Bytes of a text that are kept whatever came before.
+pub(super) const SHORT: usize = 1 << 10;
+/// Bytes of longer texts of one peer at once.
+const BURST: usize = 1 << 20;
+/// After this there is room for more.
+const EVERY: Duration = Duration::from_secs(10);
+/// That much, bytes.
+const MORE: usize = 16 << 10;
+
+/// What is left to a peer.
+#[derive(Debug)]
+struct Share {
+    room: usize,
+    /// Room is counted from here.
+    since: Instant,
+}
+
+impl Share {
+    fn refill(&mut self, now: Instant) {
+        while self.room < BURST && now.saturating_duration_since(self.since) >= EVERY {
+            self.room = BURST.min(self.room + MORE);
+            self.since += EVERY;
+        }
+        if self.room == BURST {
+            self.since = now;
+        }
+    }
+}
+
+/// The shares of all peers who had long texts lately.
+#[derive(Debug, Default)]
+pub(super) struct Budget(HashMap<u32, Share>);
+
+impl Budget {
+    /// Whether a text of so many bytes is kept whole, which takes up room.
+    pub(super) fn take(&mut self, uid: u32, bytes: usize, now: Instant) -> bool {
+        if bytes <= SHORT {
+            return true;
+        }
+        // Whoever has all its room again is like one that never came.
+        self.0.retain(|_, share| {
+            share.refill(now);
+            share.room < BURST
+        });
+        let share = self.0.entry(uid).or_insert(Share { room: BURST, since: now });
+        let left = share.room.checked_sub(bytes);
+        share.room = left.unwrap_or(share.room);
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Audit, Rotation};
+    use super::*;
+    use crate::sys::memfd;
+    use cordon_protocol::audit::{About, Configuration, Entry, older_path, read_text_line};
+    use std::fs;
+
+    #[test]
+    fn a_peer_has_room_for_some_long_texts_and_then_for_a_little_more_as_time_goes() {
+        let (start, mut budget) = (Instant::now(), Budget::default());
+        let taken =
+            |budget: &mut Budget, uid, now| (0..1000).take_while(|_| budget.take(uid, MORE, now)).count();
+        assert_eq!(taken(&mut budget, 1, start), 64);
+        // Short ones always have room, and another has its own.
+        assert!(budget.take(1, SHORT, start) && !budget.take(1, SHORT + 1, start));
+        assert_eq!(taken(&mut budget, 2, start), 64);
+        assert_eq!(taken(&mut budget, 1, start + EVERY - Duration::from_millis(1)), 0);
+        assert_eq!(taken(&mut budget, 1, start + EVERY), 1);
+        assert_eq!(taken(&mut budget, 1, start + EVERY * 4), 3);
+        // However long nothing came.
+        let late = start + Duration::from_secs(1 << 20);
+        assert_eq!(taken(&mut budget, 1, late), 64);
+        assert_eq!(budget.0.len(), 1, "the other one is forgotten");
+    }
+    #[test]
+    fn a_peer_with_long_texts_pushes_out_nobody_s() {
+        let place = std::env::temp_dir().join(format!("cordon-budget-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        let (trail, texts) = (place.join("audit.jsonl"), place.join("commands.jsonl"));
+        let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
+        let rotation = Rotation { size: 256 << 10, keep: 7 };
+        let mut audit = Audit::open(&trail, &place.join("head"), 0, rotation, started).unwrap();
+        let mut launch = |uid, job: u64, content: &str| {
+            let text = memfd::sealed(format!("{{\"n\":\"{content}\"}}").as_bytes()).unwrap();
+            let job = format!("{job:016x}");
+            let about = About { job: job.clone(), uid, request: "r".into(), begun: false };
+            audit.record_launch(&about, &text, |text| Entry::Collected { job, request: text }).unwrap();
+        };
+        launch(3, 0, "mine");
+        (1..=400).for_each(|job| launch(7, job, &"\u{e4}".repeat(30_000)));
+        launch(3, 401, &"x".repeat(SHORT * 4));
+        // All lines in one file, and a text of each.
+        assert_eq!(fs::read_to_string(&trail).unwrap().lines().count(), 403);
+        let older = (1..=7).rev().map(|number| older_path(&texts, number));
+        let all: String =
+            older.chain([texts.clone()]).filter_map(|path| fs::read_to_string(path).ok()).collect();
+        let read: Vec<_> = all.lines().map(|line| read_text_line(line).unwrap()).collect();
+        assert_eq!(read.len(), 402);
+        assert_eq!((read[0].0.uid, read[0].1), (3, "{\"n\":\"mine\"}"));
+        assert!(!read[401].0.begun, "the other one has its room");
+        let begun: Vec<_> = read.iter().filter(|(about, _)| about.begun).collect();
+        assert_eq!(begun.len(), 400 - BURST / 60_008);
+        for (about, text) in begun {
+            assert!(about.uid == 7 && text.starts_with("\"{\\\"n\\\":\\\"\u{e4}") && text.len() < SHORT + 10);
+        }
+        fs::remove_dir_all(place).unwrap();
+    }
+}
