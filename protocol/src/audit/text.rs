@@ -290,6 +290,28 @@ mod tests {
     }
 
     #[test]
+    fn of_a_beginning_only_the_monitor_s_word_makes_a_text() {
+        let (whole, launch) = recorded(&text());
+        let (about, json) = read_text_line(&whole).unwrap();
+        let launched = |line: &str| {
+            let mut launch = launch.clone();
+            if let Entry::Launch { text, .. } = &mut launch {
+                *text = Some(line_hash(line));
+            }
+            compare(line.trim_end(), &launch, None)
+        };
+        let begun = begun_line(&about, &json[..20]).unwrap();
+        assert_eq!(launched(&begun), Ok(false));
+        // A server that says so itself, in any place.
+        let beginning = serde_json::to_string(&json[..20]).unwrap();
+        for lie in [beginning, format!("{},\"begun\":true}}", json.strip_suffix('}').unwrap())] {
+            let line = text_line(&about, &lie).unwrap();
+            assert_ne!(launched(&line), Ok(false), "{line}");
+        }
+        assert_eq!(launched(&text_line(&about, json).unwrap()), Ok(true));
+    }
+
+    #[test]
     fn a_long_text_is_cut_and_says_so() {
         for filler in ["a", "\u{1}", "\"", "ä", "𝄞"] {
             let mut long = text();

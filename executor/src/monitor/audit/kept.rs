@@ -80,8 +80,8 @@ impl Kept {
         for file in files {
             file.sync_data()?;
         }
-        self.synced.write_all_at(format!("{:020} {} {}\n", head.seq, head.hash, self.run).as_bytes(), 0)?;
         self.head.sync_data()?;
+        self.synced.write_all_at(format!("{:020} {} {}\n", head.seq, head.hash, self.run).as_bytes(), 0)?;
         self.synced.sync_data()
     }
 }
