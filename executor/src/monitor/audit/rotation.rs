@@ -293,11 +293,11 @@ mod tests {
         let told = |line: &Line| if let Entry::Dropped { before } = line.entry { Some(before) } else { None };
         let first = lines.iter().filter_map(told).next_back().unwrap();
         assert_eq!(lines[0].seq, first);
-        let texts = lines.iter().filter_map(|line| match &line.entry {
+        let mut texts = lines.iter().filter_map(|line| match &line.entry {
             Entry::TextsDropped { before } => Some(before.clone()),
             _ => None,
         });
-        assert_eq!(texts.last(), Some(first_job(&older_path(&place.texts(), 2)).unwrap()));
+        assert_eq!(texts.next_back(), Some(first_job(&older_path(&place.texts(), 2)).unwrap()));
         place.assert_from(first);
         // Fewer stay from the next start on.
         drop(audit);
