@@ -82,8 +82,9 @@ pub(super) fn check_patterns(patterns: &[String]) -> Result<(), Refusal> {
     }
     for (index, pattern) in patterns.iter().enumerate() {
         let field = format!("collect[{index}]");
-        check_path(&field, pattern)?;
-        if let Err(error) = glob::Pattern::new(pattern) {
+        // With `/` at the end it stands for directories with all that is in them.
+        check_path(&field, pattern.strip_suffix('/').unwrap_or(pattern))?;
+        if let Some(error) = pattern.split('/').find_map(|part| glob::Pattern::new(part).err()) {
             let problem = format!("{} is not a pattern: {}", quoted(pattern), error.msg);
             return Err(bad(&field, problem, "use `*`, `?`, `[a-z]` and `**` as a whole part of the path"));
         }
@@ -122,12 +123,19 @@ mod tests {
             (pattern("../*"), "collect[1]: `../*` is not"),
             (pattern("a[b"), "collect[1]: `a[b` is not a pattern"),
             (pattern("a**"), "collect[1]: `a**` is not a pattern"),
+            (pattern("a[/]b"), "collect[1]: `a[/]b` is not a pattern"),
+            (pattern("a//"), "collect[1]: `a/` is not a path down"),
+            (pattern("/"), "collect[1]: `` is not a path down"),
             (check_patterns(&vec!["a".to_owned(); 65]), "collect: has 65 entries, the limit is 64"),
         ] {
             let refusal = result.unwrap_err();
             assert!(refusal.message.starts_with(expected), "{} / {expected}", refusal.message);
             assert!(refusal.hint.is_some());
         }
-        assert!(check_files(&[file("a/b c/ä", 3)]).is_ok() && pattern("**/*.[ch]").is_ok());
+        assert!(
+            check_files(&[file("a/b c/ä", 3)]).is_ok()
+                && pattern("**/*.[ch]").is_ok()
+                && pattern("a/*/").is_ok()
+        );
     }
 }
