@@ -171,10 +171,10 @@ impl StdinField {
     fn into_bytes(self) -> Result<Bytes, ApiError> {
         match self {
             Self::Text(text) => Ok(text.into()),
-            Self::Bytes(field) => STANDARD
-                .decode(field.base64)
-                .map(Bytes::from)
-                .map_err(|error| ApiError::bad_request(format!("stdin.base64: not base64: {error}"))),
+            Self::Bytes(field) => STANDARD.decode(field.base64).map(Bytes::from).map_err(|error| {
+                ApiError::bad_request(format!("stdin.base64: not base64: {error}"))
+                    .hint("encode it as RFC 4648, 4 says, with padding, or send text as `stdin`")
+            }),
         }
     }
 }
