@@ -110,3 +110,42 @@ fn send(out: &mut File, file: &CollectedFile) -> io::Result<()> {
     let frame = encode_frame(file, limits::COLLECTED_FILE_MAX + FRAME_ROOM).map_err(io::Error::other)?;
     out.write_all(&frame)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cordon_protocol::codec::read_frame;
+    use std::{fs, io::Seek};
+
+    /// Paths and problems of what is sent for these patterns where so many names may be looked at.
+    fn sent(home: &Path, patterns: &[&str], names: u64) -> Vec<(String, Option<String>)> {
+        let patterns: Vec<_> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        let mut out = tempfile::tempfile().unwrap();
+        send_all(home, &patterns, Allowance { names, ..ALLOWED }, &mut out).unwrap();
+        out.rewind().unwrap();
+        let mut files = Vec::new();
+        while let Some(file) = read_frame::<CollectedFile>(&mut out, limits::EVENT_FRAME_MAX).unwrap() {
+            files.push((file.path, file.problem));
+        }
+        files
+    }
+
+    #[test]
+    fn a_pattern_that_finds_no_end_takes_nothing_from_the_others() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("many")).unwrap();
+        for name in 0..100 {
+            fs::write(home.path().join(format!("many/{name}")), "").unwrap();
+        }
+        fs::write(home.path().join("a.txt"), "").unwrap();
+        let found = sent(home.path(), &["**/*.txt", "*.txt", "m*", "many/7"], 40);
+        let told = |path: &str, problem: &str| (path.to_owned(), Some(problem.to_owned()));
+        let wanted = [
+            ("a.txt".to_owned(), None),
+            told("**/*.txt", CUT_SHORT),
+            told("m*", CollectedFile::ONLY_DIRECTORIES),
+            ("many/7".to_owned(), None),
+        ];
+        assert_eq!(found, wanted);
+    }
+}
