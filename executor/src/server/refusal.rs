@@ -243,7 +243,7 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
                 "workspace: this user has {} of them, which is all that may be",
                 limits::WORKSPACES_PER_PEER
             ),
-            "delete those that are not needed: `cordon workspace list`, `cordon workspace delete NAME`",
+            door.fewer_workspaces(),
         ),
         LaunchRefusal::DiskFull { free, floor } => refuse(
             RefusalCode::Busy,

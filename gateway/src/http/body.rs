@@ -71,7 +71,9 @@ impl BodyRules {
                 if error.is::<LengthLimitError>() {
                     self.too_large()
                 } else {
-                    ApiError::bad_request("the body is malformed, or ended early").cause(error)
+                    ApiError::bad_request("the body is malformed, or ended early")
+                        .hint("send as many bytes as Content-Length says, or whole chunks, and wait for the answer")
+                        .cause(error)
                 }
             })?;
             let data = frame.into_data().unwrap_or_default();
@@ -116,7 +118,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let message = if unnamed { inner } else { format!("{field}: {inner}") };
         ApiError::bad_request(message).hint("GET /openapi.json describes the body")
     })?;
-    json.end().map_err(|error| ApiError::bad_request(format!("after the JSON value: {error}")))?;
+    json.end().map_err(|error| {
+        ApiError::bad_request(format!("after the JSON value: {error}")).hint("send one JSON object alone")
+    })?;
     Ok(value)
 }
 

@@ -51,7 +51,7 @@ pub struct ExecRequest {
     #[schema(value_type = Option<Vec<FileField>>)]
     files: Option<Vec<Object<FileField>>>,
     /// Patterns of files, relative to the workspace, that come back after the command's end: `*`, `?`, `[a-z]`, and
-    /// `**` for any directories. At most 64; they bring at most 256 files, of 4 MiB each and 16 MiB together.
+    /// `**` for any directories, through no link; with `/` at the end directories with all that is in them. At most 64; they bring at most 256 files, of 4 MiB each and 16 MiB together.
     #[schema(example = json!(["dist/*.tar", "**/*.log"]))]
     collect: Option<Vec<String>>,
     /// Time by the clock, milliseconds.
@@ -171,10 +171,10 @@ impl StdinField {
     fn into_bytes(self) -> Result<Bytes, ApiError> {
         match self {
             Self::Text(text) => Ok(text.into()),
-            Self::Bytes(field) => STANDARD
-                .decode(field.base64)
-                .map(Bytes::from)
-                .map_err(|error| ApiError::bad_request(format!("stdin.base64: not base64: {error}"))),
+            Self::Bytes(field) => STANDARD.decode(field.base64).map(Bytes::from).map_err(|error| {
+                ApiError::bad_request(format!("stdin.base64: not base64: {error}"))
+                    .hint("encode it as RFC 4648, 4 says, with padding, or send text as `stdin`")
+            }),
         }
     }
 }

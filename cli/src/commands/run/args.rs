@@ -19,7 +19,7 @@ Sizes take K, M or G (1024); times ms, s, m or h. Output passes through as it co
 report is printed instead. The workspace is the home directory, where the command starts: a private one that goes \
 with it, or a named one that stays.
 
-Patterns of --collect are as a shell's, `**` standing for any directories. At most 256 files of 4M each and 16M \
+Patterns of --collect are as a shell's, `**` standing for any directories, and a `/` at the end for all that is in the directories that match. At most 256 files of 4M each and 16M \
 together are collected, whatever ended the command. Each keeps its path below DIR and its permission bits, less those \
 that umask takes; nothing is written outside DIR, through a link, or over what is not a regular file. One that could \
 not be collected whole or written is told on standard error, and makes the exit status 125 where the command's own \

@@ -56,7 +56,12 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
         } else {
             match source::open(local) {
                 Ok((file, meta)) => load.add(path.clone(), file, &meta)?,
-                Err(error) => load.complain(local, &error),
+                Err(error) => {
+                    load.incomplete = true;
+                    let next = "name a file or directory that you may read; the others are put";
+                    let what = format!("putting {}", local.display());
+                    Failure::new(what, error, next).report(exit_status::CORDON_FAILED);
+                }
             }
         }
     }
