@@ -25,15 +25,14 @@ Examples:
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
   sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)
-  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3";
+  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3
 
-/// What the files hold, for whoever may read them.
-const CONTENT: &str = "For root alone: the texts are what every user has run, with arguments, environment (values of --env, and so \
-any secret in them), working directory and names of files.";
+Both files are for root alone: the texts are what every user has run, with arguments, environment (values of --env, and so \
+any secret given there), working directory and names of files.";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, before_help = CONTENT)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,

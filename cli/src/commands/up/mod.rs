@@ -2,6 +2,7 @@
 
 mod accounts;
 mod configuration;
+mod conflicts;
 mod daemon;
 mod directory;
 mod environment;
