@@ -333,6 +333,9 @@ fn nothing_runs_while_the_disk_is_full_and_no_half_of_a_launch_is_left() {
         (Some("audit"), Some("")),
         "{refused:?}"
     );
+    // Of the trail, and what to do about it; `cordon doctor` knows nothing of it.
+    let hint = refused.hint.as_ref().unwrap();
+    assert!(hint.what.contains("/log/") && hint.remedy.contains("make room"), "{hint:?}");
     assert_refused(&executor);
     fs::remove_file(fill).unwrap();
     executor.assert_works();
