@@ -152,7 +152,7 @@ pub enum RefusalCode {
 
 impl RefusalCode {
     /// The name used in JSON (`bad_request` …).
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",
             Self::BadFrame => "bad_frame",

@@ -7,11 +7,12 @@
 //! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
 //! take O_APPEND away again (fcntl(2), F_SETFL).
 
+mod beginning;
 mod rotation;
 
 pub use rotation::Rotation;
 
-use super::appended::{Appended, give, open_root_file};
+use super::appended::{Appended, open_root_file, seize};
 use crate::sandbox::steps::{About, Fault};
 use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
 use nix::{errno::Errno, fcntl::OFlag};
@@ -47,20 +48,15 @@ const ANCHOR_INTERVAL: u64 = 100;
 const TAIL: u64 = 64 << 10;
 
 impl Audit {
-    /// Opens or makes the trail at `path`, readable by `group`, and goes on where it ends, with the line `started`. The
-    /// head is kept in `kept` too, so that lines cut off the end are missed.
+    /// Opens or makes the trail at `path`, for root alone, and goes on where it ends, with the line `started`. The head
+    /// is kept in `kept` too, so that lines cut off the end are missed. A trail that is not there any more is begun anew,
+    /// and says so.
     ///
     /// # Errors
     /// A file that cannot be written, is not root's alone, or does not end with a whole line.
-    pub fn open(
-        path: &Path,
-        kept: &Path,
-        group: u32,
-        rotation: Rotation,
-        started: Entry,
-    ) -> Result<Self, Fault> {
-        let trail = Appended::open(path, group)?;
-        let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
+    pub fn open(path: &Path, kept: &Path, rotation: Rotation, started: Entry) -> Result<Self, Fault> {
+        let trail = Appended::open(path)?;
+        let texts = Appended::open(&path.with_file_name(TEXTS))?;
         let head = kept;
         let kept = open_root_file(head, OFlag::empty())?;
         let due = rotation.due_after(0);
@@ -75,15 +71,19 @@ impl Audit {
                 |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
             audit.last(&ended).map_err(named)?
         };
-        // Not before: a file that is no trail is somebody's, and not for the group to read.
-        audit.trail.give()?;
-        audit.texts.give()?;
-        give(&audit.kept, None, 0o600).about(head.display())?;
+        // Not before: a file that is no trail is somebody's.
+        audit.trail.seize()?;
+        audit.texts.seize()?;
+        audit.seize_older();
+        seize(&audit.kept, 0o600).about(head.display())?;
+        if let Some(anew) = audit.begun_anew(&audit.head) {
+            audit.record(anew)?;
+        }
         audit.record(started)?;
         audit.tell();
         // One that was broken off may have left more than stays.
         if let Err(fault) = audit.remove_oldest() {
-            crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+            crate::log!("audit: rotation failed: {fault}");
         }
         Ok(audit)
     }
@@ -104,14 +104,15 @@ impl Audit {
         file.read_to_end(&mut tail)?;
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
-        let whole = text.strip_suffix('\n').ok_or_else(|| broken("the last line is cut off".to_owned()))?;
+        let again = "look into it, move the file away and start again";
+        let whole =
+            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {again}")))?;
         let mut heads = whole.rsplit('\n').map(|line| {
             read_line(line, 0)
                 .map(|(line, hash)| Head { seq: line.seq, hash })
-                .map_err(|e| broken(e.to_string()))
+                .map_err(|e| broken(format!("{e}; {again}")))
         });
         let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
-        let again = "look into it, move the file away and start again";
         if last.seq < ended.seq {
             let (found, expected) = (last.seq, ended.seq);
             let problem =
@@ -140,11 +141,9 @@ impl Audit {
     fn watch(&mut self, recorded: Result<(), Fault>) -> Result<(), Fault> {
         let failed = std::mem::replace(&mut self.failing, recorded.is_err());
         match &recorded {
-            Err(fault) if !failed => crate::log!(
-                "audit: {}: {}; nothing runs until it can be written again",
-                fault.detail,
-                fault.errno.desc()
-            ),
+            Err(fault) if !failed => {
+                crate::log!("audit: {fault}; nothing runs until it can be written again");
+            }
             Ok(()) if failed => crate::log!("audit: it is written again"),
             _ => {}
         }
@@ -244,13 +243,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    fn open_for(path: &Path, head: &Path, group: u32) -> Result<Audit, Fault> {
-        let started = Entry::Started { version: "1".into(), configuration: text::Configuration::default() };
-        Audit::open(path, head, group, Rotation { size: 0, keep: 1 }, started)
-    }
-
     fn open(path: &Path, head: &Path) -> Result<Audit, Fault> {
-        open_for(path, head, 0)
+        let started = Entry::Started { version: "1".into(), configuration: text::Configuration::default() };
+        Audit::open(path, head, Rotation { size: 0, keep: 1 }, started)
     }
 
     fn walk(path: &Path) -> Walk {
@@ -291,10 +286,10 @@ mod tests {
         let without_last: String = text.split_inclusive('\n').take(3).collect();
         fs::write(&path, without_last).unwrap();
         assert!(open(&path, &head).unwrap_err().detail.contains("cut off"));
-        // Moved away, as a rotation does: the chain goes on.
+        // Moved away: the chain goes on, and the first line says that the others are gone.
         fs::remove_file(&path).unwrap();
         drop(open(&path, &head).unwrap());
-        assert_eq!(walk(&path).head().seq, 5);
+        assert_eq!(walk(&path).head().seq, 6);
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -330,16 +325,17 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         fs::write(&path, "private\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let fault = open_for(&path, &head, 12_345).unwrap_err();
+        std::os::unix::fs::chown(&path, None, Some(12_345)).unwrap();
+        let fault = open(&path, &head).unwrap_err();
         assert!(fault.detail.starts_with(&format!("{}: ", path.display())), "{fault:?}");
         let meta = fs::metadata(&path).unwrap();
-        assert_eq!((meta.mode() & 0o7777, meta.gid() == 12_345), (0o600, false));
+        assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o600, 12_345));
         assert_eq!(fs::read_to_string(&path).unwrap(), "private\n");
-        // The control: a trail is for the group.
+        // The control: a trail is root's.
         fs::remove_file(&path).unwrap();
-        drop(open_for(&path, &head, 12_345).unwrap());
+        drop(open(&path, &head).unwrap());
         let (trail, head) = (fs::metadata(&path).unwrap(), fs::metadata(&head).unwrap());
-        assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 12_345, 0o600));
+        assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 0, 0o600));
         fs::remove_dir_all(directory).unwrap();
     }
 

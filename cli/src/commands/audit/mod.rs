@@ -14,6 +14,7 @@ use cordon_protocol::{
 use jiff::Timestamp;
 use std::{
     collections::HashMap,
+    io,
     path::{Path, PathBuf},
 };
 use tail::{Changes, Tail};
@@ -24,7 +25,10 @@ Examples:
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
   sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)
-  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3";
+  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3
+
+Both files are for root alone: the texts are what every user has run, with arguments, environment (values of --env, and so \
+any secret given there), working directory and names of files.";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -91,9 +95,17 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     }
 }
 
-fn unreadable(path: &Path, error: impl std::fmt::Display) -> Failure {
-    let next = "read it as root or as a member of group cordon; name another with --file";
-    Failure::new(format!("reading the audit trail {}", path.display()), error, next)
+fn unreadable(path: &Path, error: io::Error) -> Failure {
+    let what = format!("reading the audit trail {}", path.display());
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let cause = "only root may read it: it has what every user has run, values of --env included";
+        return Failure::new(
+            what,
+            cause,
+            "read it as root: `sudo cordon audit`, with the same words after it",
+        );
+    }
+    Failure::new(what, error, "see where the executor writes it (`audit`); name another with --file")
 }
 
 fn show(path: &Path, texts: &Path, follow: bool, json: bool) -> Result<u8, Failure> {
@@ -203,6 +215,10 @@ fn description(line: &Line) -> String {
         Entry::Reloaded { taken_over: false, configuration } => {
             format!("configuration refused, as before{}", configuration_of(configuration))
         }
+        Entry::BegunAnew { found: Some(last) } => {
+            format!("begun anew: what was here is gone, older files end with {last}")
+        }
+        Entry::BegunAnew { found: None } => "begun anew: what was here is gone".to_owned(),
         Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {
             let workspace = workspace.as_ref().map(|name| format!(" workspace {name}")).unwrap_or_default();

@@ -39,7 +39,7 @@ pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     let Walked { walk, lines, files, problems, recorded } = walked;
     let mut compared = Compared::default();
     if problems.is_empty() {
-        compared = recorded.compare(check.texts)?;
+        compared = recorded.compare(check.texts, !walk.missing().is_empty())?;
     }
     let problems: Vec<_> = problems.into_iter().chain(compared.problems).collect();
     for (file, problem) in &problems {
@@ -54,6 +54,13 @@ pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     let hold = if lines == 1 { "holds" } else { "hold" };
     let lines = counted(lines, "line");
     output::print(&format!("{trail}: {lines}{in_files} {hold}, up to number {last}\n"))?;
+    for missing in walk.missing() {
+        let (from, to) = (missing.start(), missing.end());
+        output::complain(&format!(
+            "cordon: note: {trail}: numbers {from} to {to} are in no file: they were gone when the executor began the trail \
+             anew; verify what was moved away by itself, with --partial --file"
+        ));
+    }
     let cut = match compared.cut {
         0 => String::new(),
         1 => ", and 1 was cut, so that only a part could be compared".to_owned(),
@@ -126,7 +133,8 @@ impl Walked {
         if let Some(last) = last.filter(|last| last.seq > end) {
             problems.push(format!("the log names number {}, the trail ends with {end}", last.seq));
         }
-        if !check.partial {
+        let said = self.walk.missing().iter().any(|missing| *missing.start() == 1);
+        if !check.partial && !said {
             problems.extend(self.recorded.missing_before());
         }
         self.problems.extend(problems.into_iter().map(|problem| (check.trail.to_owned(), problem)));
@@ -180,13 +188,14 @@ impl Recorded {
         let first = self.first.filter(|first| *first > self.dropped_before.unwrap_or(1))?;
         Some(format!(
             "it begins with number {first}, and says of no rotation that removed all before it: an older file is \
-             missing; where it is kept elsewhere, add --partial"
+             missing; where it was moved away or is kept elsewhere, add --partial, which compares the end with a head \
+             that --head names alone"
         ))
     }
 
     /// Compares every text with its launch. Both files are moved aside by turns: texts before the first that the
-    /// trail knows are no matter where it has lost its beginning.
-    fn compare(mut self, path: &Path) -> Result<Compared, Failure> {
+    /// trail knows are no matter where it has lost its beginning, nor is any where it says that lines are gone.
+    fn compare(mut self, path: &Path, gone: bool) -> Result<Compared, Failure> {
         let mut compared = Compared::default();
         let mut older = self.first.is_some_and(|first| first > 1);
         let parts = match files::all(path) {
@@ -204,7 +213,7 @@ impl Recorded {
                 };
                 let job = about.job;
                 let Some(launch) = self.launches.remove(&job) else {
-                    if !older {
+                    if !older && !gone {
                         wrong(format!("command {job}: there is a text and no launch of it"));
                     }
                     continue;
@@ -230,8 +239,8 @@ fn read_head(file: &Path) -> Result<Head, Failure> {
     let text = fs::read_to_string(file).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Failure::new(
             format!("reading the head {}", file.display()),
-            "only root may read it; the group may read the trail alone",
-            "verify as root: `sudo cordon audit verify`, with the same options; `cordon audit show` needs no root",
+            "only root may read it",
+            "verify as root: `sudo cordon audit verify`, with the same options",
         ),
         _ => failed(error.to_string()),
     })?;

@@ -25,6 +25,9 @@ that umask takes; nothing is written outside DIR, through a link, or over what i
 not be collected whole or written is told on standard error, and makes the exit status 125 where the command's own \
 would be 0. Without --into they are in the `collected` of --json's report, which tells of such a one instead.
 
+With --json a refusal or failure of Cordon's own is {\"error\":{\"code\",\"message\",\"hint\"}} on standard output, and told on \
+standard error as well.
+
 Exit status: the command's own; 128+N when signal N ended it; 124 time-out; 137 out of memory; 141 output \
 limit; 130 cancelled; 122 disk limit; 126 not executable; 127 not found; 125 when Cordon itself failed or \
 refused.";
@@ -83,7 +86,7 @@ pub(crate) struct Args {
     pub(super) no_stdin: bool,
     /// Print one report as JSON instead of the output
     #[arg(long)]
-    pub(super) json: bool,
+    pub(in crate::commands) json: bool,
     /// Program and its arguments, no shell between
     #[arg(last = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,

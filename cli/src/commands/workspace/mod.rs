@@ -57,6 +57,17 @@ enum Action {
     Get(get::Args),
 }
 
+impl Args {
+    /// Whether the answer is to be JSON.
+    pub(super) fn json(&self) -> bool {
+        match &self.action {
+            Action::List(args) => args.json,
+            Action::Show(args) => args.json,
+            Action::Delete { .. } | Action::Put(_) | Action::Get(_) => false,
+        }
+    }
+}
+
 /// Does it.
 pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     match &args.action {
@@ -88,5 +99,5 @@ fn check_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let problem = format!("workspace: `{name}` is not a name");
-    Err(Failure::Told { problem, next: limits::workspace_name_rule() })
+    Err(Failure::bad_request(problem, limits::workspace_name_rule()))
 }

@@ -48,7 +48,7 @@ impl Audit {
         self.due = self.rotation.due_after(0);
         if let Err(fault) = self.rotate() {
             self.due = self.rotation.due_after(self.trail.length().max(self.texts.length()));
-            crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+            crate::log!("audit: rotation failed: {fault}");
         }
         // Where the old one has gone and there is no new one.
         self.trail.settle()
@@ -100,7 +100,7 @@ impl Audit {
 }
 
 /// Numbers of the older files there are.
-fn older(path: &Path) -> Result<Vec<u32>, Fault> {
+pub(super) fn older(path: &Path) -> Result<Vec<u32>, Fault> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).about(directory.display())? {
@@ -173,7 +173,7 @@ mod tests {
         fn open(&self, keep: u32) -> Audit {
             let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
             let rotation = Rotation { size: SIZE, keep };
-            Audit::open(&self.trail(), &self.0.join("head"), 0, rotation, started).unwrap()
+            Audit::open(&self.trail(), &self.0.join("head"), rotation, started).unwrap()
         }
 
         /// Every line of all files, chained.
@@ -289,7 +289,7 @@ mod tests {
         let trail = place.0.join("a".repeat(254));
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         let rotation = Rotation { size: SIZE, keep: 1 };
-        let mut audit = Audit::open(&trail, &place.0.join("head"), 0, rotation, started).unwrap();
+        let mut audit = Audit::open(&trail, &place.0.join("head"), rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(fs::read_to_string(&trail).unwrap().lines().count(), 41);
         // Nor are the texts moved, which would leave launches without.
@@ -314,7 +314,7 @@ mod tests {
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         fs::write(older_path(&place.trail(), 9), "mine").unwrap();
         let rotation = Rotation { size: 0, keep: 1 };
-        let mut audit = Audit::open(&place.trail(), &place.0.join("head"), 0, rotation, started).unwrap();
+        let mut audit = Audit::open(&place.trail(), &place.0.join("head"), rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(older(&place.trail()).unwrap(), [9]);
     }
