@@ -44,7 +44,7 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     check_name(&args.name)?;
     for path in &args.paths {
         source::check_path(path).map_err(|problem| Failure::Told {
-            problem: format!("PATH: `{path}` is {problem}"),
+            problem: format!("PATH: `{}` is {problem}", output::visible(path)),
             next: "name a file of the workspace, as out/report.html".to_owned(),
         })?;
     }
