@@ -32,8 +32,9 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A failure that tells `what` failed, why, and what to do next.
+    /// A failure that tells `what` failed, why, and what to do next. `what` is one line, whatever name is in it.
     pub(crate) fn new(what: impl Display, cause: impl Display, next: impl Into<String>) -> Self {
+        let what = output::visible(&what.to_string());
         Self::Told { problem: format!("{what} failed: {cause}"), next: next.into() }
     }
 

@@ -49,7 +49,7 @@ fn profiles_are_taken_as_cordon_up_takes_them() {
         ("[users]\ncommand = 'execuser'", &|_| {}, &["`users` is not for this file"]),
         ("[profiles.p]\n\nreed = []", &|_| {}, &["line 3", "`reed`"]),
         ("[profiles.p]", &stranger, &["does not belong to root"]),
-        (&long, &|_| {}, &["larger than 512K"]),
+        (&long, &|_| {}, &["larger than 512K", "next: write each profile with the keys that differ"]),
     ];
     for (text, change, says) in cases {
         let directory = open_directory();

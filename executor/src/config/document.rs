@@ -138,9 +138,10 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
     document.table(
         &format!(
             "A profile: what a command may reach and use. `{}` is what a request gets that names none, and is there \
-             even where this file has no profile. More of them: [profiles.NAME], NAME of up to {} letters, digits, \
-             `-` and `_`; a key that is left out has the default shown here.",
+             even where this file has no profile. More of them, {} in all: [profiles.NAME], NAME of up to {} letters, \
+             digits, `-` and `_`; a key that is left out has the default shown here.",
             limits::DEFAULT_PROFILE,
+            limits::PROFILES_MAX,
             limits::NAME_MAX_BYTES
         ),
         &format!("profiles.{}", limits::DEFAULT_PROFILE),

@@ -48,7 +48,7 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     let paths: Vec<_> = args.paths.iter().map(|path| path.strip_suffix('/').unwrap_or(path)).collect();
     for path in &paths {
         source::check_path(path).map_err(|problem| Failure::Told {
-            problem: format!("PATH: `{path}` is {problem}"),
+            problem: format!("PATH: `{}` is {problem}", output::visible(path)),
             next: "name a file of the workspace, as out/report.html".to_owned(),
         })?;
     }

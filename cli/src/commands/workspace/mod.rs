@@ -6,7 +6,7 @@ mod list;
 mod put;
 
 use super::CLIENT;
-use crate::{exit_status, failure::Failure};
+use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{client::blocking, limits};
 use std::path::Path;
 
@@ -98,6 +98,6 @@ fn check_name(name: &str) -> Result<(), Failure> {
     if limits::is_workspace_name(name) {
         return Ok(());
     }
-    let problem = format!("workspace: `{name}` is not a name");
+    let problem = format!("workspace: `{}` is not a name", output::visible(name));
     Err(Failure::bad_request(problem, limits::workspace_name_rule()))
 }

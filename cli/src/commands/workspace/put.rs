@@ -73,7 +73,7 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
 fn targets(args: &Args) -> Result<Vec<String>, Failure> {
     let to = args.to.as_deref();
     let bad = |text: &str, problem: &str| Failure::Told {
-        problem: format!("--to: `{text}` is {problem}"),
+        problem: format!("--to: `{}` is {problem}", output::visible(text)),
         next: "name a path in the workspace, as data/file or data/".to_owned(),
     };
     if let Some(text) = to {
