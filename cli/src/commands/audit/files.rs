@@ -134,3 +134,30 @@ fn opened(path: &Path) -> io::Result<Vec<Part>> {
 fn gone<T>(error: io::Error) -> Option<io::Result<T>> {
     (error.kind() != io::ErrorKind::NotFound).then_some(Err(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn files_that_were_moved_meanwhile_are_looked_at_again() {
+        // The names that each look finds; none is in the midst of a rotation.
+        for (looks, found) in [
+            (&[Some(1), Some(1)][..], Some(0)),
+            (&[Some(1), Some(2), Some(2)], Some(1)),
+            (&[None, None, Some(3), Some(3)], Some(2)),
+            (&[Some(1), None, Some(1), Some(2), Some(2)], Some(3)),
+        ] {
+            let number = Cell::new(0);
+            let look = || Ok(number.replace(number.get() + 1));
+            assert_eq!(unmoved(look, |look: &usize| looks[*look]).ok(), found, "{looks:?}");
+            assert_eq!(number.get(), looks.len());
+        }
+        let number = Cell::new(0);
+        let look = || Ok(number.replace(number.get() + 1));
+        assert_eq!(unmoved(look, |look| Some(*look)).unwrap_err().kind(), io::ErrorKind::Other);
+        let gone = unmoved(|| Ok(()), |()| None::<u8>).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+}

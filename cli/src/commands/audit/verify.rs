@@ -41,15 +41,23 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Checks the trail, then the texts against it, also while the executor writes both.
 pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     let anchors = check.anchors.map(read_anchors).transpose()?.unwrap_or_default();
-    let mut seen = Seen::look(check, &anchors)?;
+    settled(|| Seen::look(check, &anchors), |seen| seen.may_pass(check.partial))?.tell(check)
+}
+
+/// The first look that found nothing which may pass, or the last of all.
+fn settled<T>(
+    mut look: impl FnMut() -> Result<T, Failure>,
+    may_pass: impl Fn(&T) -> bool,
+) -> Result<T, Failure> {
+    let mut seen = look()?;
     for _ in 1..LOOKS {
-        if !seen.may_pass(check.partial) {
+        if !may_pass(&seen) {
             break;
         }
         thread::sleep(PAUSE);
-        seen = Seen::look(check, &anchors)?;
+        seen = look()?;
     }
-    seen.tell(check)
+    Ok(seen)
 }
 
 /// What is wrong with a file.
@@ -254,3 +262,6 @@ fn read_anchors(file: &Path) -> Result<Vec<Head>, Failure> {
     let anchor = |line: &str| line.split_once("audit head ").and_then(|(_, rest)| parse_head(rest.trim()));
     Ok(text.lines().filter_map(anchor).collect())
 }
+
+#[cfg(test)]
+mod tests;
