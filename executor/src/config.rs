@@ -221,12 +221,14 @@ impl Config {
         Self::from_text(path, &source.text()?)
     }
 
-    /// As [`Config::load`]. What is in the file comes first, so that a draft can be checked before it is root's.
+    /// As [`Config::load`]. What is in the file comes first, so that a draft can be checked before it is root's;
+    /// not where its name may be another's for a file that is none.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn check(path: &Path) -> Result<Self, ConfigError> {
         let source = Source::open(path)?;
+        source.check_way()?;
         let config = Self::from_text(path, &source.text()?)?;
         source.check_trust().map(|()| config)
     }

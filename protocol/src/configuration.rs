@@ -1,6 +1,10 @@
 //! What the daemons' configuration files have in common: how much is read of one, the commented file of all keys,
 //! and where a key stands.
 
+mod way;
+
+pub use way::{Doubt, Way};
+
 use crate::units::Bytes;
 use std::{
     fmt::Display,

@@ -99,6 +99,18 @@ fn a_trail_that_has_grown_is_moved_aside_and_a_file_that_is_taken_out_is_missed(
     assert!(!older(trail(&executor), 4).exists() && !older(texts(&executor), 4).exists());
     let verified = verify(&executor);
     assert!(verified.status == 0 && verified.text().contains("lines in 4 files hold"), "{verified:?}");
+    // A text put before the oldest: the trail cannot know of it, and it is not called good.
+    let file = older(texts(&executor), 3);
+    let whole = fs::read_to_string(&file).unwrap();
+    let forged = whole.lines().next().unwrap();
+    let job = serde_json::from_str::<Value>(forged).unwrap()["job"].as_str().unwrap().to_owned();
+    let forged = forged.replace(&job, "0123456789abcdef");
+    fs::write(&file, format!("{forged}\n{whole}")).unwrap();
+    let verified = verify(&executor);
+    let named = "command 0123456789abcdef: its text is older than the trail";
+    assert!(verified.status == 3 && verified.stderr.contains(named), "{verified:?}");
+    fs::write(&file, whole).unwrap();
+    assert_eq!(verify(&executor).status, 0);
     fs::rename(older(trail(&executor), 3), &away).unwrap();
     let verified = verify(&executor);
     assert!(verified.status == 1 && verified.stderr.contains("an older file is missing"), "{verified:?}");

@@ -2,6 +2,7 @@
 
 pub(super) mod files;
 mod tail;
+mod texts;
 mod verify;
 
 use crate::{exit_status, failure::Failure, output};
@@ -30,6 +31,12 @@ Examples:
 Both files are for root alone: the texts are what every user has run, with arguments, environment (values of --env, and so \
 any secret given there), working directory and names of files.";
 
+const STATUS: &str = "\
+Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could
+not be compared, each of which is named: the text of a request that is longer than 64K is cut, and what is older than
+the trail has no launch there. Of files that came along it is compared whether there were some; which, the texts alone
+say. The executor may run meanwhile.";
+
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -57,8 +64,8 @@ enum Action {
         json: bool,
     },
     /// Check that no line was changed, taken out, moved or cut off, and that what ran is what the texts say; 1
-    /// when not
-    #[command(after_help = EXAMPLES)]
+    /// when not, 3 when not all could be compared
+    #[command(after_help = format!("{EXAMPLES}\n\n{STATUS}"))]
     Verify {
         /// Where the executor keeps the head [default: where `cordon up` and the package put it]
         #[arg(long, value_name = "FILE")]
