@@ -126,7 +126,7 @@ fn what_comes_after_both_were_opened_is_no_matter() {
     let mut walked = Walked::default();
     walked.follow(both.trail, &[]).unwrap();
     assert_eq!((walked.lines, walked.problems.len()), (2, 0));
-    let compared = walked.recorded.compare(&texts, both.texts).unwrap();
+    let compared = walked.recorded.compare(&texts, both.texts, false).unwrap();
     assert_eq!((compared.whole, compared.problems.len()), (1, 0), "{compared:?}");
 }
 
@@ -138,7 +138,7 @@ fn the_text_of_a_launch_may_come_after_the_texts_were_opened() {
     let mut recorded = Recorded::default();
     let entry = written.text("1");
     recorded.add(Line { seq: 1, time_ms: 1, entry, prev: String::new() });
-    let compared = recorded.compare(&texts, both.texts).unwrap();
+    let compared = recorded.compare(&texts, both.texts, false).unwrap();
     assert_eq!((compared.whole, compared.problems.len()), (1, 0), "{compared:?}");
 }
 
