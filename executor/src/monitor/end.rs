@@ -12,6 +12,7 @@ use super::{
 use crate::{
     sandbox::{
         message::Report,
+        namespaces::Namespaces,
         steps::{Fault, omitted},
         storage::Storage,
     },
@@ -314,12 +315,16 @@ impl Job {
     }
 
     /// Ends what the command left and has a process collect what it left in its workspace; gives the end from which
-    /// that can be read.
+    /// that can be read. Its sandbox is entered through `namespaces`.
     ///
     /// # Errors
-    /// It was not to be collected from, or the process could not be started.
-    pub(super) fn collect(&mut self, resources: &Resources, request: OwnedFd) -> Result<OwnedFd, Fault> {
-        let namespaces = self.reentry.take().ok_or_else(|| Fault::new(Errno::EPROTO, "collect"))?;
+    /// The process could not be started.
+    pub(super) fn collect(
+        &mut self,
+        resources: &Resources,
+        namespaces: Option<Namespaces>,
+        request: OwnedFd,
+    ) -> Result<OwnedFd, Fault> {
         let scene = Scene {
             plan: &self.plan,
             place: self.place.clone(),

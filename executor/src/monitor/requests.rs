@@ -220,15 +220,18 @@ impl Monitor {
 
     /// Begins to collect from the connection's ended command.
     fn collect(&mut self, connection: ConnectionId, sealed: Option<Vec<OwnedFd>>) {
-        let begun = sealed.and_then(|mut sealed| sealed.pop());
+        let request = sealed.and_then(|mut sealed| sealed.pop());
         let job =
             self.jobs.values_mut().find(|job| job.connection == connection && job.stage == Stage::Ended);
-        let (Some(request), Some(job)) = (begun, job) else {
+        // The one attempt there is goes first: a line in the trail and a hash are made once for each launch.
+        let begun = request.zip(job).and_then(|(request, job)| Some((job.reentry.take()?, request, job)));
+        let Some((namespaces, request, job)) = begun else {
+            self.complain(format_args!("connection {connection}: nothing is to be collected, or not again"));
             return self.outbox.push(&ToServer::Collecting(connection), Vec::new());
         };
         let entry = fingerprint(&request).map(|request| Entry::Collected { job: name_of(job.id), request });
         let recorded = entry.and_then(|entry| self.audit.record(entry));
-        let started = recorded.and_then(|()| job.collect(&self.resources, request));
+        let started = recorded.and_then(|()| job.collect(&self.resources, namespaces, request));
         let ends = started.map_err(|fault| {
             crate::log!("collecting failed: {}: {}", fault.detail, fault.errno.desc());
         });

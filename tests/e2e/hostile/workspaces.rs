@@ -62,6 +62,34 @@ fn a_sandbox_is_collected_from_once_after_its_end_and_only_where_that_was_announ
 }
 
 #[test]
+fn a_server_that_collects_for_ever_fills_neither_trail_nor_log() {
+    let hostile = Hostile::start();
+    let patterns = sealed(Work::Collect(vec!["*".to_owned()]));
+    let (plain, _stream) = hostile.peer();
+    hostile.launched(plain, "default", "true");
+    hostile.ended(plain);
+    let (once, _second) = hostile.peer();
+    hostile.send(&collectable(once), &[shell("true").as_fd(), text().as_fd()]);
+    let (ToServer::Launched { .. }, _pipes) = hostile.next() else { panic!("not launched") };
+    assert_eq!(hostile.next().0, ToServer::Executed(once));
+    hostile.ended(once);
+    for connection in [plain, once] {
+        for _ in 0..300 {
+            hostile.send(&ToMonitor::Collect(connection), &[patterns.as_fd()]);
+            let (ToServer::Collecting(of), _) = hostile.next() else { panic!("no answer to Collect") };
+            assert_eq!(of, connection);
+        }
+    }
+    let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+    assert_eq!(trail.matches("\"event\":\"collected\"").count(), 1, "{trail}");
+    let log = hostile.process.log();
+    assert!((1..=100).contains(&log.matches("collect").count()), "{log}");
+    hostile.send(&ToMonitor::Drained(plain), &[]);
+    hostile.send(&ToMonitor::Drained(once), &[]);
+    hostile.assert_works();
+}
+
+#[test]
 fn the_second_process_runs_no_program_and_has_its_time() {
     let hostile = Hostile::start();
     let collected = |request: OwnedFd| {
