@@ -74,13 +74,8 @@ fn bad(field: &str, problem: impl std::fmt::Display, hint: impl Into<String>) ->
 
 /// Profiles of the configuration that the peer may use, by its bit set (see `ToServer::Connection`).
 pub(super) fn profiles_of(config: &Config, bits: u64) -> impl Iterator<Item = &Profile> {
-    config
-        .profiles
-        .values()
-        .take(limits::PROFILES_MAX)
-        .enumerate()
-        .filter(move |(i, _)| bits >> i & 1 == 1)
-        .map(|(_, p)| p)
+    let profiles = config.profiles.values().take(limits::PROFILES_MAX).enumerate();
+    profiles.filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, p)| p)
 }
 
 /// Checks a request of a peer that may use the profiles in `bits`.

@@ -179,13 +179,15 @@ mod tests {
         let (socket, client) = pair();
         let client = Socket::new(client.into()).unwrap();
         let take = async {
-            let (mut taken, mut piece) = (0, vec![0; LAST_PIECE]);
+            let (mut taken, mut buffer) = (0, vec![0; LAST_PIECE]);
             loop {
                 tokio::time::sleep(pause).await;
-                for part in piece.chunks_mut(LAST_PIECE / 4) {
-                    match client.read(part).await {
+                // All of a piece, so that its own time is enough.
+                let mut left = LAST_PIECE;
+                while left > 0 {
+                    match client.read(&mut buffer[..left]).await {
                         Ok(0) | Err(_) => return taken,
-                        Ok(read) => taken += read,
+                        Ok(read) => (taken, left) = (taken + read, left - read),
                     }
                 }
             }
