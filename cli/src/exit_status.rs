@@ -12,8 +12,8 @@
 //! | 137 | out of memory |
 //! | 141 | output limit; or nobody reads our output any more |
 //!
-//! Every other subcommand: 0, 1 when it failed (`config`, `workspace`: 125), 2 for arguments that were not understood, 141 as
-//! above; `up` also 128+N, when signal N came before it served or a second time.
+//! Every other subcommand: 0, 1 when it failed (`config`, `workspace`: 125), 2 for arguments that were not understood, 3 of
+//! `audit verify` where nothing is wrong and not all could be compared, 141 as above; `up` also 128+N, when signal N came before it served or a second time.
 
 use cordon_protocol::{EndedBy, ExitReport};
 use nix::sys::signal::Signal;
@@ -24,6 +24,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const FAILURE: u8 = 1;
 /// Arguments not understood, of a subcommand other than `run`.
 pub(crate) const USAGE: u8 = 2;
+/// `audit verify`: nothing is wrong, and not all could be compared.
+pub(crate) const UNPROVEN: u8 = 3;
 /// `run`, `workspace`, `config`: anything that is Cordon's own failure or refusal.
 pub(crate) const CORDON_FAILED: u8 = 125;
 /// Nobody reads our output: as a program ended by SIGPIPE.

@@ -1,7 +1,9 @@
-//! Why a command of ours failed, in two lines: `cordon: thing failed: cause`, then what to do next.
+//! Why a command of ours failed, in two lines: `cordon: thing failed: cause`, then what to do next. With `--json` also in
+//! one on standard output, for programs: `{"error":{"code","message","hint"}}`, as over HTTP.
 
 use crate::{exit_status, output};
 use cordon_protocol::{RefusalCode, client::ClientError, codec::FrameError, supervision::Supervision};
+use serde::Serialize;
 use std::{fmt::Display, io, path::Path};
 
 /// The end of a command of ours that did not do what it was asked for.
@@ -14,14 +16,32 @@ pub(crate) enum Failure {
         /// What to do next.
         next: String,
     },
+    /// The same, with a code that programs know from other doors.
+    Coded {
+        /// As over HTTP.
+        code: &'static str,
+        /// Without what stands around it for people.
+        message: String,
+        /// As above.
+        problem: String,
+        /// As above.
+        next: String,
+    },
     /// Nobody reads our output any more: nothing to tell and nobody to tell it to.
     BrokenPipe,
 }
 
 impl Failure {
-    /// A failure that tells `what` failed, why, and what to do next.
+    /// A failure that tells `what` failed, why, and what to do next. `what` is one line, whatever name is in it.
     pub(crate) fn new(what: impl Display, cause: impl Display, next: impl Into<String>) -> Self {
+        let what = output::visible(&what.to_string());
         Self::Told { problem: format!("{what} failed: {cause}"), next: next.into() }
+    }
+
+    /// Something that was asked for and makes no sense.
+    pub(crate) fn bad_request(problem: impl Into<String>, next: impl Into<String>) -> Self {
+        let problem = problem.into();
+        Self::Coded { code: BAD_REQUEST, message: problem.clone(), problem, next: next.into() }
     }
 
     /// A question to the executor that got no answer.
@@ -40,19 +60,40 @@ impl Failure {
             }
             ClientError::Unexpected => "use a cordon and a cordon-executor of the same version".to_owned(),
         };
-        match error {
-            ClientError::Refused(refusal) => {
-                let problem = format!("{what} refused ({}): {}", refusal.code.as_str(), refusal.message);
-                Self::Told { problem, next }
+        let code = match &error {
+            ClientError::Refused(refusal) => refusal.code.as_str(),
+            ClientError::Connect { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
+                RefusalCode::Busy.as_str()
             }
-            error => Self::new(what, error, next),
-        }
+            ClientError::Connect { .. }
+            | ClientError::Closed
+            | ClientError::Frame(FrameError::Io(_) | FrameError::Truncated) => "executor_unavailable",
+            ClientError::Frame(_) | ClientError::Unexpected => RefusalCode::Internal.as_str(),
+        };
+        let (message, problem) = match error {
+            ClientError::Refused(refusal) => {
+                let problem = format!("{what} refused ({code}): {}", refusal.message);
+                (refusal.message, problem)
+            }
+            error => (error.to_string(), format!("{what} failed: {error}")),
+        };
+        Self::Coded { code, message, problem, next }
+    }
+
+    /// Prints it to standard output as one line of JSON. Where that fails, standard error says what there is to say.
+    pub(crate) fn print_json(&self) {
+        let (code, message, hint) = match self {
+            Self::Told { problem, next } => (FAILED, problem, next),
+            Self::Coded { code, message, next, .. } => (*code, message, next),
+            Self::BrokenPipe => return,
+        };
+        let _ = output::print_json(&ErrorBody { error: ErrorDetail { code, message, hint } });
     }
 
     /// Prints it to standard error; the exit status to end with, `otherwise` for all but a broken pipe.
     pub(crate) fn report(&self, otherwise: u8) -> u8 {
         match self {
-            Self::Told { problem, next } => {
+            Self::Told { problem, next } | Self::Coded { problem, next, .. } => {
                 // A daemon's words may have lines of their own; indented, none of them passes for one of ours.
                 let problem: Vec<_> = problem.lines().map(output::visible).collect();
                 let next = output::visible(next);
@@ -62,6 +103,24 @@ impl Failure {
             Self::BrokenPipe => exit_status::BROKEN_PIPE,
         }
     }
+}
+
+/// Code of what is wrong with the arguments.
+const BAD_REQUEST: &str = RefusalCode::BadRequest.as_str();
+/// Code of what failed here, and neither executor nor request were the cause.
+const FAILED: &str = "failed";
+
+/// What every door but the socket says of a failure.
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: ErrorDetail<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorDetail<'a> {
+    code: &'a str,
+    message: &'a str,
+    hint: &'a str,
 }
 
 fn connect_remedy(socket: &Path, error: &io::Error) -> String {
@@ -110,7 +169,7 @@ mod tests {
 
     fn told(error: ClientError) -> (String, String) {
         match Failure::of_client("run", Path::new("/s"), error) {
-            Failure::Told { problem, next } => (problem, next),
+            Failure::Told { problem, next } | Failure::Coded { problem, next, .. } => (problem, next),
             Failure::BrokenPipe => panic!("not a broken pipe"),
         }
     }

@@ -56,8 +56,13 @@ fn main() -> ExitCode {
     }
     let status = match Cli::try_parse_from(&arguments) {
         Ok(cli) => {
-            let otherwise = cli.command.failure_status();
-            cli.command.execute(&cli.socket).unwrap_or_else(|failure| failure.report(otherwise))
+            let (otherwise, json) = (cli.command.failure_status(), cli.command.answers_in_json());
+            cli.command.execute(&cli.socket).unwrap_or_else(|failure| {
+                if json {
+                    failure.print_json();
+                }
+                failure.report(otherwise)
+            })
         }
         Err(error) => explain_usage(error, &arguments),
     };
@@ -72,7 +77,11 @@ fn explain_usage(mut error: clap::Error, arguments: &[OsString]) -> u8 {
     }
     let status = if of_run { exit_status::CORDON_FAILED } else { exit_status::USAGE };
     let not_text = (error.kind() == ErrorKind::InvalidUtf8).then(|| not_text::explain(arguments, of_run));
+    let json = asks_for_json(arguments);
     if let Some((problem, remedy)) = not_text.flatten() {
+        if json {
+            Failure::bad_request(&problem, remedy).print_json();
+        }
         return Failure::new("reading the arguments", problem, remedy).report(status);
     }
     let text = error.render().to_string();
@@ -85,6 +94,12 @@ fn explain_usage(mut error: clap::Error, arguments: &[OsString]) -> u8 {
         return status;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
+    if json {
+        // What stands before the usage, on one line.
+        let problem = text.split("\n\nUsage:").next().unwrap_or(text);
+        let words: Vec<_> = problem.split_whitespace().collect();
+        Failure::bad_request(words.join(" "), "`--help` shows what can be asked for").print_json();
+    }
     output::complain(&format!("cordon: reading the arguments failed: {}", text.trim_end()));
     status
 }
@@ -120,6 +135,11 @@ fn names_run(arguments: &[OsString]) -> bool {
         }
     }
     false
+}
+
+/// Whether the answer was to be JSON, as far as can be told of arguments that could not be parsed.
+fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().skip(1).take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
 #[cfg(test)]

@@ -221,12 +221,14 @@ impl Config {
         Self::from_text(path, &source.text()?)
     }
 
-    /// As [`Config::load`]. What is in the file comes first, so that a draft can be checked before it is root's.
+    /// As [`Config::load`]. What is in the file comes first, so that a draft can be checked before it is root's;
+    /// not where its name may be another's for a file that is none.
     ///
     /// # Errors
     /// As [`Config::load`].
     pub fn check(path: &Path) -> Result<Self, ConfigError> {
         let source = Source::open(path)?;
+        source.check_way()?;
         let config = Self::from_text(path, &source.text()?)?;
         source.check_trust().map(|()| config)
     }
@@ -284,6 +286,7 @@ impl Config {
         }
         // The workspace lies elsewhere on a host without namespaces, and is the default anyway.
         let cwd = raw.cwd.filter(|cwd| Path::new(cwd) != home);
+        check_count(&raw.profiles).map_err(ConfigError::Value)?;
         let mut profiles = BTreeMap::new();
         for (name, profile) in raw.profiles {
             profiles.insert(name.clone(), Profile::from_raw(&name, profile, users.group)?);
@@ -311,6 +314,19 @@ impl Config {
     }
 }
 
+/// No more profiles than a peer's set of them has bits; and each has a root of its own, which takes time to make.
+fn check_count<T>(profiles: &BTreeMap<String, T>) -> Result<(), String> {
+    let implied = usize::from(!profiles.contains_key(limits::DEFAULT_PROFILE));
+    let (count, most) = (profiles.len() + implied, limits::PROFILES_MAX);
+    if count <= most {
+        return Ok(());
+    }
+    let name = limits::DEFAULT_PROFILE;
+    Err(format!(
+        "profiles: {count}, with `{name}`, are over the limit of {most}; take some out, or use one for several peers"
+    ))
+}
+
 /// The bounds of what is written in the file.
 fn check_rotation(rotation: Rotation) -> Result<(), String> {
     let Rotation { size, keep } = rotation;
@@ -322,4 +338,28 @@ fn check_rotation(rotation: Rotation) -> Result<(), String> {
         return Err(format!("audit_keep: {keep} is not from 1 to {AUDIT_KEEP_MOST}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_counted_with_the_one_that_is_always_there() {
+        let of = |names: usize| (0..names).map(|i| (format!("p{i}"), ())).collect::<BTreeMap<_, _>>();
+        let with_default = |names| {
+            let mut profiles = of(names);
+            profiles.insert(limits::DEFAULT_PROFILE.to_owned(), ());
+            profiles
+        };
+        assert!(check_count(&of(0)).is_ok() && check_count(&of(63)).is_ok());
+        assert!(check_count(&with_default(63)).is_ok());
+        for profiles in [of(64), with_default(64)] {
+            assert!(
+                check_count(&profiles)
+                    .unwrap_err()
+                    .starts_with("profiles: 65, with `default`, are over the limit of 64")
+            );
+        }
+    }
 }

@@ -213,8 +213,8 @@ fn serve_in(
     let configuration = Configuration { file: file.display().to_string(), sha256: config.sha256.clone() };
     let started = Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned(), configuration };
     let head = config.state_dir.join("audit.head");
-    let audit = Audit::open(&config.audit, &head, config.users.group, config.rotation, started);
-    let audit = audit.map_err(|fault| format!("audit: {}: {}", fault.detail, fault.errno.desc()))?;
+    let audit = Audit::open(&config.audit, &head, config.rotation, started);
+    let audit = audit.map_err(|fault| format!("audit: {fault}"))?;
     let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
     let reload = Reload::new(file.to_owned(), config.clone());
     let cgroups = cgroups.clone();

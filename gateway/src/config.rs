@@ -7,14 +7,14 @@ pub use document::document;
 use crate::user::unreadable;
 use cordon_protocol::{
     Bytes, Millis,
-    configuration::{FILE_MAX, line_of, read_text},
+    configuration::{FILE_MAX, Way, line_of, read_text},
     limits,
 };
 use nix::fcntl::OFlag;
 use serde::Deserialize;
 use std::{
     ffi::OsString,
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io,
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::OpenOptionsExt,
@@ -61,6 +61,14 @@ pub enum ConfigError {
         path: PathBuf,
         /// Cause.
         source: io::Error,
+    },
+    /// Somebody else than root could have led here from another file.
+    #[error("configuration {}: {problem}", path.display())]
+    Untrusted {
+        /// The link, or the file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: &'static str,
     },
     /// Not TOML, an unknown key, or a value of the wrong type; the text has key and line.
     #[error("configuration {}: {message}", path.display())]
@@ -146,6 +154,23 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         // A pipe is not waited for.
         let opened = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+        Self::from_file(path, opened)
+    }
+
+    /// As [`Config::load`], for whoever may read more than the gateway: nothing is shown of a file to which somebody else
+    /// than root could have led.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn check(path: &Path) -> Result<Self, ConfigError> {
+        let way = Way::follow(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        if let Some((path, problem)) = way.doubt() {
+            return Err(ConfigError::Untrusted { path, problem });
+        }
+        Self::from_file(path, way.open((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()))
+    }
+
+    fn from_file(path: &Path, opened: io::Result<File>) -> Result<Self, ConfigError> {
         let text = opened.and_then(|file| read_text(&file, FILE_MAX));
         Self::from_text(path, &text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?)
     }

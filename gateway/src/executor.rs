@@ -9,12 +9,16 @@ use cordon_protocol::{
         ClientError,
         asynchronous::{self, Connection, Stdin},
     },
+    limits,
 };
 use std::{path::Path, sync::Arc};
 use tokio::task::JoinHandle;
 
 /// How the gateway names itself to the executor, for its log.
 const CLIENT: &str = concat!("cordon-gateway/", env!("CARGO_PKG_VERSION"));
+
+/// Largest event that is a piece of output, bytes: its text and what frames it.
+const PIECE_MAX: usize = limits::CHUNK_MAX + 64;
 
 /// The executor behind a socket.
 #[derive(Debug, Clone)]
@@ -135,6 +139,19 @@ impl Run {
             event = self.next_event().await?;
             held += length;
         }
+    }
+
+    /// As [`Self::next_event`], for whoever passes each on before the next: one that is larger than a piece of output is
+    /// not read before it has room, for itself and for what is made of it.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says; 503 `report_lost` when there is no room in time.
+    pub async fn next_within(&mut self, room: &mut ReportRoom) -> Result<Event, ApiError> {
+        let length = self.connection.next_length().await?;
+        if length > PIECE_MAX {
+            room.grown(2 * length).await?;
+        }
+        Ok(self.next_event().await?)
     }
 
     /// The next event; the last is `Exited`. Not cancel safe: drop the run when it is not awaited to its end.

@@ -87,7 +87,7 @@ fn answer(arguments: &Arguments) -> Option<Result<(), Box<dyn Error>>> {
 /// What is in the file comes first, so that a draft can be checked before the gateway's user may read it; then
 /// everything that the start reads, as that user.
 fn check(file: &Path) -> Result<(), Box<dyn Error>> {
-    Config::load(file)?;
+    Config::check(file)?;
     user::become_gateway()?;
     read(file).map(drop)
 }

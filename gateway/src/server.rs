@@ -4,11 +4,15 @@ use crate::{
     config::Config,
     http::Door,
     listeners::Listeners,
-    screen,
+    memory, screen,
     stall::{Leisure, Patience},
     watched::Watched,
 };
-use axum::{Router, body::Body};
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderValue, header},
+};
 use cordon_protocol::counted;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -141,6 +145,8 @@ impl Accept for UnixListener {
 /// A connection of either kind.
 trait Client: AsyncRead + AsyncWrite + AsFd + Unpin + Send + Sync + Sized + 'static {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self>;
+    /// Who it is, as far as that can be told.
+    fn client(&self) -> memory::Client;
     /// Waits until there is something to read, or the client has closed.
     fn readable(&self) -> impl Future<Output = io::Result<Ready>> + Send;
     /// Forgets that there is something to read, until more comes.
@@ -150,6 +156,10 @@ trait Client: AsyncRead + AsyncWrite + AsFd + Unpin + Send + Sync + Sized + 'sta
 impl Client for TcpStream {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::from_std(descriptor.into())
+    }
+
+    fn client(&self) -> memory::Client {
+        self.peer_addr().map_or(memory::Client::Anybody, |address| memory::Client::at(address.ip()))
     }
 
     async fn readable(&self) -> io::Result<Ready> {
@@ -164,6 +174,11 @@ impl Client for TcpStream {
 impl Client for UnixStream {
     fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::from_std(StdUnixStream::from(descriptor))
+    }
+
+    fn client(&self) -> memory::Client {
+        self.peer_cred()
+            .map_or(memory::Client::Anybody, |credentials| memory::Client::User(credentials.uid()))
     }
 
     async fn readable(&self) -> io::Result<Ready> {
@@ -235,18 +250,27 @@ impl Connections {
             let other = stream.as_fd().try_clone_to_owned();
             let other = other.and_then(S::from_descriptor);
             let state = screen::State::default();
-            let leisure = Leisure::default();
+            let (client, leisure) = (stream.client(), Leisure::default());
             let patient = Watched::new(stream, Patience::new(header_timeout, leisure.clone()));
             let screen = Watched::new(patient, state.clone());
             let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
                 let answering = asked.answer();
+                // Of a length beside it nothing is seen here: hyper takes that away. A proxy that went by the length
+                // takes what follows for another request than we do, so nothing may follow (RFC 9112, 6.1).
+                let last = request.headers().contains_key(header::TRANSFER_ENCODING);
                 let mut request = request.map(Body::new);
-                request.extensions_mut().insert(door);
+                let extensions = request.extensions_mut();
+                extensions.insert(door);
+                extensions.insert(client);
+                extensions.insert(leisure.clone());
                 let answer = router.clone().oneshot(request);
                 let leisure = leisure.clone();
                 async move {
-                    let response = answer.await?;
+                    let mut response = answer.await?;
+                    if last {
+                        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                    }
                     leisure.answer(&response);
                     Ok::<_, Infallible>(answering.until_sent(response))
                 }

@@ -42,6 +42,12 @@ pub enum Entry {
         #[serde(flatten)]
         configuration: Configuration,
     },
+    /// The first line of a trail that goes on after one that is not there any more: it was moved away, or removed. What
+    /// it followed is the line before, as the head says; lines between that and the older files are missing.
+    BegunAnew {
+        /// Number with which the older files end; none where there is none that holds.
+        found: Option<u64>,
+    },
     /// A rotation removes older files: what is kept begins with this number.
     Dropped {
         /// Number of a line.

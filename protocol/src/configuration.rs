@@ -1,6 +1,10 @@
 //! What the daemons' configuration files have in common: how much is read of one, the commented file of all keys,
 //! and where a key stands.
 
+mod way;
+
+pub use way::{Doubt, Way};
+
 use crate::units::Bytes;
 use std::{
     fmt::Display,
@@ -17,7 +21,7 @@ pub const PROFILES_MAX: u64 = FILE_MAX / 2;
 /// The text of an open configuration file of at most `most` bytes. No more is read, whatever the file says of itself.
 ///
 /// # Errors
-/// What read(2) says; a file that is no regular one, is larger, or is not text.
+/// What read(2) says; a file that is no regular one, is larger (`FileTooLarge`), or is not text.
 pub fn read_text(file: &File, most: u64) -> io::Result<String> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -25,7 +29,8 @@ pub fn read_text(file: &File, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > most) {
-        return Err(io::Error::other(format!("it is larger than {}, the most for this file", Bytes(most))));
+        let text = format!("it is larger than {}, the most for this file", Bytes(most));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text in UTF-8"))
 }

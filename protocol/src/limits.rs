@@ -19,6 +19,8 @@ pub const ARGUMENTS_MAX_BYTES: usize = (2 << 20) - (64 << 10);
 pub const ARGUMENT_MAX_BYTES: usize = 128 << 10;
 /// Longest working directory (PATH_MAX with its terminator, limits.h), bytes.
 pub const CWD_MAX_BYTES: usize = 4095;
+/// Profiles of one configuration, `default` among them: a peer's are a bit each.
+pub const PROFILES_MAX: usize = 64;
 /// Longest name of a profile, bytes.
 pub const NAME_MAX_BYTES: usize = 64;
 /// Largest sealed request that the monitor forwards, bytes.

@@ -68,6 +68,11 @@ pub struct CollectedFile {
 impl CollectedFile {
     /// The `problem` of a pattern that no file matches.
     pub const NO_MATCH: &str = "no file matches";
+    /// The `problem` of a pattern that directories match, and no file.
+    pub const ONLY_DIRECTORIES: &str =
+        "only directories match; a pattern that ends in `/` stands for all that is in them";
+    /// The `problem` of a pattern that ends in `/` where there is no file in the directories.
+    pub const EMPTY: &str = "no file is in the directories that match";
 }
 
 /// A named workspace, as its own peer sees it.
@@ -147,7 +152,7 @@ pub enum RefusalCode {
 
 impl RefusalCode {
     /// The name used in JSON (`bad_request` …).
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",
             Self::BadFrame => "bad_frame",

@@ -15,19 +15,34 @@ pub struct Millis(pub u64);
 
 /// A size or time that could not be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {what}")]
-pub struct UnitError {
-    text: String,
-    what: &'static str,
+pub enum UnitError {
+    /// It is none.
+    #[error("`{text}` is not {what}")]
+    Form {
+        /// Its beginning.
+        text: String,
+        /// What it should be.
+        what: &'static str,
+    },
+    /// No number of ours can hold it.
+    #[error("`{text}` is too large, the most that can be said is {most}")]
+    TooLarge {
+        /// Its beginning.
+        text: String,
+        /// The most.
+        most: String,
+    },
 }
 
 fn parse(text: &str, units: &[(&str, u64)], what: &'static str) -> Result<u64, UnitError> {
-    let error = || UnitError { text: text.chars().take(40).collect(), what };
+    let shown = || text.chars().take(40).collect();
+    let error = || UnitError::Form { text: shown(), what };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| error())?;
-    let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or_else(error)?;
-    number.checked_mul(*factor).ok_or_else(error)
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit && !number.is_empty()).ok_or_else(error)?;
+    // Digits alone: whatever is no number of ours is more than that.
+    let value = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*factor));
+    value.ok_or_else(|| UnitError::TooLarge { text: shown(), most: format!("{}{unit}", u64::MAX / factor) })
 }
 
 impl FromStr for Bytes {
@@ -109,6 +124,16 @@ mod tests {
         for text in ["", "60", "s", "1d", "-1s", "18446744073709551615h"] {
             assert!(text.parse::<Millis>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn too_large_is_not_called_nonsense() {
+        let of = |text: &str| text.parse::<Bytes>().unwrap_err().to_string();
+        let says = "`99999999999999999999G` is too large, the most that can be said is 17179869183G";
+        assert_eq!(of("99999999999999999999G"), says);
+        assert!(of("99999999999999999999T").contains("is not a size") && of("G").contains("is not a size"));
+        let time = "18446744073709551615h".parse::<Millis>().unwrap_err().to_string();
+        assert!(time.contains("is too large, the most that can be said is 5124095576030h"), "{time}");
     }
 
     #[test]

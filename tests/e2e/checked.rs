@@ -12,7 +12,7 @@ use crate::harness::{
 use nix::sys::signal::Signal;
 use std::{
     fs::{self, File, Permissions},
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{PermissionsExt, chown, lchown, symlink},
     path::Path,
     process::Command,
     time::Duration,
@@ -49,7 +49,7 @@ fn profiles_are_taken_as_cordon_up_takes_them() {
         ("[users]\ncommand = 'execuser'", &|_| {}, &["`users` is not for this file"]),
         ("[profiles.p]\n\nreed = []", &|_| {}, &["line 3", "`reed`"]),
         ("[profiles.p]", &stranger, &["does not belong to root"]),
-        (&long, &|_| {}, &["larger than 512K"]),
+        (&long, &|_| {}, &["larger than 512K", "next: write each profile with the keys that differ"]),
     ];
     for (text, change, says) in cases {
         let directory = open_directory();
@@ -161,6 +161,53 @@ fn a_file_larger_than_memory_is_refused_by_its_size() {
             "executor.toml" => assert_refused(&start_refused(&file), &says),
             "profiles.toml" => assert_refused(&process::run(up_with(&file), &[]), &says),
             _ => {}
+        }
+    }
+}
+
+#[test]
+fn nothing_is_shown_of_a_file_to_which_somebody_else_leads() {
+    shared();
+    let stranger = |path: &Path| lchown(path, Some(crate::harness::lab::STRANGER), None).unwrap();
+    for name in ["executor.toml", "gateway.toml", "profiles.toml"] {
+        let directory = open_directory();
+        let secret = directory.path().join("secret");
+        fs::write(&secret, "root:$6$hidden:1:0\n").unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        let theirs = directory.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        stranger(&theirs);
+        // By a link in their directory, one above that, a second name, and a link of theirs in a better place.
+        let (link, name_two) = (theirs.join(name), theirs.join(format!("two-{name}")));
+        symlink(&secret, &link).unwrap();
+        fs::hard_link(&secret, &name_two).unwrap();
+        symlink(directory.path(), theirs.join("up")).unwrap();
+        let above = theirs.join("up").join(format!("draft-{name}"));
+        fs::write(directory.path().join(format!("draft-{name}")), "root:$6$hidden:1:0\n").unwrap();
+        let own = directory.path().join(format!("own-{name}"));
+        symlink(&secret, &own).unwrap();
+        stranger(&own);
+        for (file, says) in [
+            (&link, "is a link that others could have made"),
+            (&above, "is a link that others could have made"),
+            (&own, "is a link that others could have made"),
+            (&name_two, "has a second name"),
+        ] {
+            let ran = checked(file);
+            assert_refused(&ran, &[says]);
+            assert!(!ran.text().contains("hidden") && !ran.stderr.contains("hidden"), "{ran:?}");
+            if name == "executor.toml" {
+                let said = start_refused(file);
+                assert!(said.stderr.contains("configuration") && !said.stderr.contains("hidden"), "{said:?}");
+            }
+        }
+        // The control: a draft, and a link of root's own, are shown where they are wrong.
+        let (draft, good) =
+            (theirs.join(format!("mine-{name}")), directory.path().join(format!("good-{name}")));
+        fs::write(&draft, "root:$6$hidden:1:0\n").unwrap();
+        symlink(&secret, &good).unwrap();
+        for file in [draft, good] {
+            assert_refused(&checked(&file), &["line 1", "hidden"]);
         }
     }
 }

@@ -192,6 +192,19 @@ fn a_hostile_command_line_does_not_steer_the_terminal_of_ps() {
 }
 
 #[test]
+fn a_name_that_is_none_is_told_in_one_line() {
+    for (arguments, says) in [
+        (&["workspace", "delete", "a\nb"][..], "cordon: workspace: `a\\nb` is not a name\n  next: "),
+        (&["workspace", "get", "w", "../a\nb"], "cordon: PATH: `../a\\nb` is "),
+        (&["workspace", "put", "w", "/etc/passwd", "--to", "../a\nb"], "cordon: --to: `../a\\nb` is "),
+        (&["config", "check", "a\nb"], "cordon: checking a\\nb failed: "),
+    ] {
+        let ran = cordon(arguments);
+        assert!(ran.status == 125 && ran.stderr.starts_with(says), "{arguments:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn profiles_show_defaults_and_ceilings() {
     let text = cordon(&["profiles"]).text();
     for word in ["default", "wall", "memory", "512M", "2G", "pids", "256", "1024", "/bin/bash", "none"] {

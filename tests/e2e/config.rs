@@ -98,6 +98,15 @@ fn an_unknown_key_is_named_with_its_line() {
 }
 
 #[test]
+fn more_profiles_than_a_peer_can_be_told_of_are_refused() {
+    let profiles: String = (0..64).map(|i| format!("[profiles.p{i}]\n")).collect();
+    assert_said(
+        &refused(&profiles),
+        &["profiles: 65, with `default`, are over the limit of 64", "take some out"],
+    );
+}
+
+#[test]
 fn values_that_make_no_sense_name_their_key() {
     for (text, words) in [
         ("home = '/root'", &["home", "/root"][..]),

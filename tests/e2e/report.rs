@@ -372,3 +372,13 @@ fn processor_time_is_that_of_the_tree() {
     let report = shared().report(&["-c", &script]);
     assert!((600.0..5000.0).contains(&report.cpu_ms), "{}", report.cpu_ms);
 }
+
+#[test]
+fn a_peak_of_memory_that_nobody_saw_is_unknown_and_never_nothing() {
+    let up = shared();
+    let peaks: Vec<_> = (0..100).map(|_| up.report(&["--", "true"]).peak_memory_bytes).collect();
+    assert!(peaks.iter().all(|peak| *peak != Some(0)), "{peaks:?}");
+    // The control: of what is there for a while there is one.
+    let peak = up.report(&["-c", "sleep 0.5; :"]).peak_memory_bytes;
+    assert!(peak.is_some_and(|peak| peak > 4096), "{peak:?}");
+}

@@ -129,7 +129,7 @@ fn the_configurations_are_root_s_and_are_taken() {
         ("/var/lib/cordon", "root:root 711"),
         ("/var/lib/cordon/executor", "root:root 711"),
         ("/var/log/cordon", "root:root 755"),
-        ("/var/log/cordon/audit.jsonl", "root:cordon 640"),
+        ("/var/log/cordon/audit.jsonl", "root:root 640"),
         ("/run/cordon", "root:root 755"),
     ] {
         assert_eq!(owner(path), expected, "{path}");

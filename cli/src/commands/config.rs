@@ -5,6 +5,7 @@ use crate::{exit_status, failure::Failure, output, sibling, signals::keep_childr
 use cordon_protocol::configuration::{PROFILES_MAX, read_text};
 use std::{
     fs::File,
+    io,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -107,7 +108,15 @@ pub(super) fn profiles(executor: &Path, file: &Path) -> Result<String, Failure> 
     check(EXECUTOR, executor, file)?;
     let reading = |cause: String, next| Failure::new(format!("reading {}", file.display()), cause, next);
     let text = File::open(file).and_then(|file| read_text(&file, PROFILES_MAX));
-    let text = text.map_err(|e| reading(e.to_string(), "see whether root can read it"))?;
+    let text = text.map_err(|e| {
+        let next = match e.kind() {
+            io::ErrorKind::FileTooLarge => {
+                "write each profile with the keys that differ from the defaults alone"
+            }
+            _ => "see whether root can read it",
+        };
+        reading(e.to_string(), next)
+    })?;
     // It need not stay the beginning of a file.
     let text = text.trim_start_matches('\u{feff}').to_owned();
     let keys: toml::Table = text.parse().map_err(|e| reading(format!("{e}"), "write it as TOML"))?;

@@ -22,7 +22,7 @@ Exit status: 0 when no layer is missing, else 1.";
 pub(crate) struct Args {
     /// Print a JSON array
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Shows the layers; the status says whether all are there.

@@ -61,6 +61,19 @@ impl Command {
         }
     }
 
+    /// Whether its failure is told in JSON, too: where its answer would be one JSON value.
+    pub(crate) fn answers_in_json(&self) -> bool {
+        match self {
+            Self::Run(args) => args.json,
+            Self::Ps(args) => args.json,
+            Self::Workspace(args) => args.json(),
+            Self::Profiles(args) => args.json,
+            Self::Doctor(args) => args.json,
+            // Of a trail each line is one, as it was written.
+            Self::Kill(_) | Self::Audit(_) | Self::Config(_) | Self::Up(_) | Self::Completions(_) => false,
+        }
+    }
+
     /// The exit status when it fails.
     pub(crate) fn failure_status(&self) -> u8 {
         match self {

@@ -16,7 +16,7 @@ Examples:
 pub(crate) struct Args {
     /// Print a JSON array
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Lists the profiles that the peer may use.
@@ -39,7 +39,7 @@ fn description(profile: &ProfileInfo) -> String {
         ["  network".to_owned(), network(profile)],
         ["  read".to_owned(), paths(&profile.read)],
         ["  write".to_owned(), paths(&profile.write)],
-        ["  execute".to_owned(), paths(&profile.execute)],
+        ["  execute".to_owned(), executable(profile)],
         ["  at once".to_owned(), profile.concurrency.to_string()],
     ];
     let mut limits = vec![["  LIMIT", "DEFAULT", "MOST"].map(str::to_owned)];
@@ -47,6 +47,13 @@ fn description(profile: &ProfileInfo) -> String {
         limits.push([format!("  {}", limit.name), limit.default.clone(), limit.ceiling.clone()]);
     }
     format!("{}\n{}{}", profile.name, output::table(&facts), output::table(&limits))
+}
+
+/// What is executable is said in full: what may be written is so too.
+fn executable(profile: &ProfileInfo) -> String {
+    let own = ["the workspace, /tmp and /dev/shm".to_owned()];
+    let all = profile.execute.iter().chain(&profile.write);
+    all.cloned().chain(own).collect::<Vec<_>>().join(" ")
 }
 
 /// The mode, with the ports of the services.
@@ -67,14 +74,14 @@ mod tests {
             network: "services".into(),
             services: vec![5432, 6379],
             read: vec!["/usr".into(), "/etc".into()],
-            write: vec![],
+            write: vec!["/srv".into()],
             execute: vec!["/usr".into()],
             limits: vec![LimitInfo { name: "wall".into(), default: "1m".into(), ceiling: "1h".into() }],
             concurrency: 32,
         };
         let text = description(&profile);
-        let expected = "default\n  shell    /bin/bash\n  network  services 5432 6379\n  read     /usr /etc\n  write    -\n  execute  \
-                        /usr\n  at once  32\n  LIMIT  DEFAULT  MOST\n  wall   1m       1h\n";
+        let expected = "default\n  shell    /bin/bash\n  network  services 5432 6379\n  read     /usr /etc\n  write    /srv\n  execute  \
+                        /usr /srv the workspace, /tmp and /dev/shm\n  at once  32\n  LIMIT  DEFAULT  MOST\n  wall   1m       1h\n";
         assert_eq!(text, expected);
     }
 }

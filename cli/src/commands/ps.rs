@@ -16,7 +16,7 @@ Examples:
 pub(crate) struct Args {
     /// Print a JSON array
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Lists the peer's own commands.

@@ -1,6 +1,6 @@
 //! Every way a command can end has its exit status, in plain mode and as JSON.
 
-use crate::fake::{Fake, exited, report, stderr};
+use crate::fake::{Fake, error, exited, report, stderr};
 use cordon_protocol::{EndedBy, Event, ExitReport, Hint, Refusal, RefusalCode};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,12 @@ fn a_refusal_is_125_with_its_reason_and_remedy() {
         });
         let (output, ()) = fake.output(arguments);
         assert_eq!(output.status.code(), Some(125));
-        assert!(output.stdout.is_empty());
+        let line = concat!(
+            r#"{"error":{"code":"limit_refused","message":"memory: 900G is above the ceiling of 2G","hint":"ask for 2G"}}"#,
+            "\n"
+        );
+        let json = arguments.contains(&"--json");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), if json { line } else { "" });
         let expected = "cordon: run refused (limit_refused): memory: 900G is above the ceiling of 2G\n  \
                         next: ask for 2G\n";
         assert_eq!(stderr(&output), expected);
@@ -79,6 +84,13 @@ fn a_connection_without_a_report_is_a_failure_not_a_success() {
     let (output, ()) = fake.output(&["run", "-n", "--", "true"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("closed the connection without an answer"), "{}", stderr(&output));
+
+    let fake = Fake::start(|mut peer| peer.send(&Event::Started { id: "1".into() }));
+    let (output, ()) = fake.output(&["run", "--json", "-n", "--", "true"]);
+    assert_eq!(
+        (output.status.code(), error(&output)["code"].as_str()),
+        (Some(125), Some("executor_unavailable"))
+    );
 
     let fake = Fake::start(|mut peer| peer.send(&Event::Jobs(vec![])));
     let (output, ()) = fake.output(&["run", "-n", "--", "true"]);

@@ -153,6 +153,15 @@ pub(crate) fn status(child: &mut Child) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
+/// What standard output has of a failure: one line of JSON with an error and nothing else.
+pub(crate) fn error(output: &Output) -> serde_json::Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.ends_with('\n') && text.lines().count() == 1, "{output:?}");
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value.as_object().unwrap().len(), 1, "{value}");
+    value["error"].take()
+}
+
 /// The text of standard error.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()

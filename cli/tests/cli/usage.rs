@@ -1,6 +1,6 @@
 //! Arguments that make no sense, and an executor that is not there.
 
-use crate::fake::{cordon, stderr};
+use crate::fake::{cordon, error, stderr};
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 #[test]
@@ -21,6 +21,30 @@ fn run_answers_every_misuse_with_125_the_others_with_2() {
         assert!(text.starts_with("cordon: reading the arguments failed: "), "{text}");
         assert!(text.contains(says) && text.contains("--help"), "{text}");
     }
+}
+
+#[test]
+fn misuse_is_told_in_json_where_that_was_asked_for() {
+    for (arguments, status, says) in [
+        (&["run", "--json"][..], 125, "-- CMD [ARG]... a program and its arguments"),
+        (&["run", "--json", "--bogus", "--", "y"], 125, "unexpected argument '--bogus' found"),
+        (&["run", "--memory", "lots", "--json", "--", "y"], 125, "`lots` is not a size"),
+        (&["run", "--json", "--into", "d", "--", "y"], 125, "--into: nothing is to be collected"),
+        (&["run", "--json", "--file", "a=/nonexistent/b", "--", "y"], 125, "/nonexistent/b"),
+        (&["ps", "--bogus", "--json"], 2, "unexpected argument '--bogus' found"),
+    ] {
+        let output = cordon(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        let error = error(&output);
+        assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+        assert!(["bad_request", "failed"].contains(&error["code"].as_str().unwrap()), "{error}");
+        assert!(error["hint"].is_string() && stderr(&output).starts_with("cordon: "), "{error}");
+    }
+    // An argument of the command's own asks for nothing, and help is none of it.
+    let output = cordon(&["run", "--bogus", "--", "y", "--json"]).output().unwrap();
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let output = cordon(&["run", "--json", "--help"]).output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"Run a command"), "{output:?}");
 }
 
 #[test]
@@ -66,16 +90,29 @@ fn an_executor_that_is_not_there_is_told_with_what_to_do() {
         (&["run", "--", "true"][..], 125),
         (&["run", "--json", "-c", "true"], 125),
         (&["ps"], 1),
+        (&["ps", "--json"], 1),
+        (&["workspace", "list", "--json"], 125),
         (&["kill", "1"], 1),
         (&["profiles"], 1),
     ] {
         let output = cordon(arguments).env("CORDON_SOCKET", "/nonexistent/socket").output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
-        assert!(output.stdout.is_empty());
+        if arguments.contains(&"--json") {
+            let error = error(&output);
+            assert_eq!(error["code"], "executor_unavailable", "{arguments:?}");
+            assert!(
+                error["message"].as_str().unwrap().starts_with("cannot connect to the executor at"),
+                "{error}"
+            );
+            assert!(error["hint"].as_str().unwrap().starts_with("start the executor"), "{error}");
+        } else {
+            assert!(output.stdout.is_empty());
+        }
         let text = stderr(&output);
+        let what = arguments.iter().take_while(|word| !word.starts_with('-') && **word != "1");
         let expected = format!(
             "cordon: {} failed: cannot connect to the executor at /nonexistent/socket: No such file or directory",
-            arguments[0]
+            what.copied().collect::<Vec<_>>().join(" ")
         );
         assert!(text.starts_with(&expected) && text.contains("\n  next: start the executor"), "{text}");
     }

@@ -304,7 +304,7 @@ fn files_are_got_with_their_bits_and_large_ones_whole() {
     assert!(fs::read(into.join("logs/big")).unwrap() == data);
     assert_eq!((mode(&into.join("logs/a")), mode(&into.join("logs/big"))), (0o640, 0o755));
     let runs: Vec<_> = seen.into_iter().flatten().collect();
-    assert_eq!(runs[0].0.collect, ["logs/*"]);
+    assert_eq!(runs[0].0.collect, ["logs/*", "logs/*/"]);
     assert_eq!(runs[1].0.limits.output_bytes, Some(16 << 30));
 }
 
@@ -313,22 +313,24 @@ fn a_path_is_a_file_or_a_directory_and_one_that_is_neither_is_told() {
     let scratch = tempfile::tempdir().unwrap();
     let fake = executor(|peer, run| {
         for pattern in &run.collect {
+            let problem = |text: &str| CollectedFile { problem: Some(text.into()), ..none(pattern) };
             let found = match pattern.as_str() {
-                "src/**/*" => file("src/deep/a", 0o644, b"a"),
-                "src/**/.*" => file("src/.env", 0o600, b"e"),
-                "plain" => file("plain", 0o644, b"p"),
-                pattern => none(pattern),
+                "src/" => vec![file("src/.env", 0o600, b"e"), file("src/deep/a", 0o644, b"a")],
+                "plain" => vec![file("plain", 0o644, b"p")],
+                "src" | "empty" => vec![problem(CollectedFile::ONLY_DIRECTORIES)],
+                "empty/" => vec![problem(CollectedFile::EMPTY)],
+                pattern => vec![none(pattern)],
             };
-            peer.send(&Event::File(found));
+            found.into_iter().for_each(|file| peer.send(&Event::File(file)));
         }
         peer.send(&exited(good()));
     });
-    let mut command = fake.cordon(&["workspace", "get", "proj", "src", "none", "plain", "*.o"]);
+    let mut command = fake.cordon(&["workspace", "get", "proj", "src/", "none", "plain", "*.o", "empty"]);
     let output = command.current_dir(scratch.path()).output().unwrap();
     fake.finish_row();
     assert_eq!(output.status.code(), Some(125));
-    let expected =
-        "cordon: getting none failed: no file matches\ncordon: getting *.o failed: no file matches\n";
+    let expected = "cordon: getting none failed: no file matches\ncordon: getting *.o failed: no file matches\n\
+         cordon: getting empty failed: no file is in the directories that match\n";
     assert_eq!(stderr(&output), expected);
     for (path, content) in [("src/deep/a", "a"), ("src/.env", "e"), ("plain", "p")] {
         assert_eq!(fs::read_to_string(scratch.path().join(path)).unwrap(), content);
@@ -382,7 +384,7 @@ fn of_more_files_than_are_collected_those_that_came_are_written_and_the_rest_is_
             peer.send(&Event::File(file(&format!("many/{n}"), 0o644, b"x")));
         }
         let problem = Some("more than 256 files match".into());
-        peer.send(&Event::File(CollectedFile { problem, ..none("many/**/*") }));
+        peer.send(&Event::File(CollectedFile { problem, ..none("many/") }));
         peer.send(&exited(good()));
     });
     let into = scratch.path().to_str().unwrap();

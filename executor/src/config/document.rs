@@ -24,7 +24,8 @@ pub fn document() -> Result<String, ConfigError> {
         "Configuration of cordon-executor: /etc/cordon/executor.toml, or where --config says.",
         "Every key is here, commented out, with its default: uncomment what you change. The file has at most 1M; it and each directory \
          above it must be root's and not writable by others. It is read at start, and profiles, max_commands, \
-         free_space_min and cwd again on SIGHUP; what else has changed takes a restart. An unknown key is an error. `cordon \
+         free_space_min and cwd again on SIGHUP; what else has changed takes a restart, as do ports in `services` that no \
+         profile had at start. An unknown key is an error. `cordon \
          config check FILE` tells whether the file would be taken. Sizes are text in bytes, or in K, M or G (of \
          1024); times are text in ms, s, m or h.",
         "This is what `cordon-executor --default-config` prints.",
@@ -50,11 +51,16 @@ fn top(document: &mut Document, raw: &RawConfig) {
         "state_dir",
         path(&raw.state_dir),
     );
-    document.key("The audit trail, one line of JSON each. An absolute path.", "audit", path(&raw.audit));
+    document.key(
+        "The audit trail, one line of JSON each, and beside it commands.jsonl with what each command was given, values of \
+         its environment included. For root alone, mode 0640. An absolute path.",
+        "audit",
+        path(&raw.audit),
+    );
     document.key(
         &format!(
-            "The trail and commands.jsonl beside it are each moved aside (to audit.jsonl.1 and so on) when they have \
-             grown so large. A size, \"0\" (they grow on, and are yours to move) or {} and more.",
+            "The trail and commands.jsonl beside it are moved aside (to audit.jsonl.1 and so on) when the trail has grown \
+             so large, the latter alone when it has. A size, \"0\" (they grow on, and are yours to move) or {} and more.",
             Bytes(AUDIT_SIZE_LEAST)
         ),
         "audit_max_size",
@@ -132,9 +138,10 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
     document.table(
         &format!(
             "A profile: what a command may reach and use. `{}` is what a request gets that names none, and is there \
-             even where this file has no profile. More of them: [profiles.NAME], NAME of up to {} letters, digits, \
-             `-` and `_`; a key that is left out has the default shown here.",
+             even where this file has no profile. More of them, {} in all: [profiles.NAME], NAME of up to {} letters, \
+             digits, `-` and `_`; a key that is left out has the default shown here.",
             limits::DEFAULT_PROFILE,
+            limits::PROFILES_MAX,
             limits::NAME_MAX_BYTES
         ),
         &format!("profiles.{}", limits::DEFAULT_PROFILE),
@@ -158,7 +165,12 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
         "write",
         paths(&default.write),
     );
-    document.key("Paths whose programs may be executed.", "execute", paths(&default.execute));
+    document.key(
+        "Paths whose programs may be executed, beside what a command may write: the workspace, /tmp, /dev/shm and the paths \
+         of `write`.",
+        "execute",
+        paths(&default.execute),
+    );
     document.key(
         "Paths that do not appear inside though they lie in one that does.",
         "hide",
@@ -173,7 +185,8 @@ fn profile(document: &mut Document, default: &Profile, raw: &RawConfig) {
     document.key(
         &format!(
             "With \"services\": the ports of the host's loopback interface that appear inside, on 127.0.0.1 and ::1. \
-             TCP, 1 to {} ports, each once.",
+             TCP, 1 to {} ports, each once. Ports that no profile had at start, and more in one than any had, take a \
+             restart.",
             limits::SERVICES_MAX
         ),
         "services",
@@ -235,7 +248,8 @@ fn profile_limits(document: &mut Document, default: &Profile) {
             default.file_size,
         ),
         (
-            "Size of the private workspace, which goes with the command. A size.",
+            "Size of the private workspace, which goes with the command. It is in memory, which counts it as well: more \
+             than `memory` is never reached. A size.",
             "workspace",
             default.workspace,
         ),
@@ -244,7 +258,7 @@ fn profile_limits(document: &mut Document, default: &Profile) {
             "named_workspace",
             default.named_workspace,
         ),
-        ("Size of /tmp, and of /dev/shm. A size.", "tmp", default.tmp),
+        ("Size of /tmp, and of /dev/shm, both in memory likewise. A size.", "tmp", default.tmp),
     ] {
         document.key(about, name, text(Bytes(value)));
     }

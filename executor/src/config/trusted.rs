@@ -1,18 +1,18 @@
 //! A configuration file, and whether nobody but root can have written it.
 
 use super::ConfigError;
-use cordon_protocol::configuration::{FILE_MAX, read_text};
+use cordon_protocol::configuration::{Doubt, FILE_MAX, Way, read_text};
 use nix::fcntl::OFlag;
 use std::{
-    fs::{self, File, Metadata, OpenOptions},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::{File, Metadata},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 /// An open file.
 pub(super) struct Source {
     named: PathBuf,
-    real: PathBuf,
+    way: Way,
     file: File,
     meta: Metadata,
 }
@@ -21,35 +21,28 @@ impl Source {
     /// Opens the file that the path leads to.
     pub(super) fn open(path: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.to_owned(), source };
-        let real = fs::canonicalize(path).map_err(read)?;
+        let way = Way::follow(path).map_err(read)?;
         // A pipe is not waited for.
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(&real).map_err(read)?;
+        let file = way.open((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).map_err(read)?;
         let meta = file.metadata().map_err(read)?;
-        Ok(Self { named: path.to_owned(), real, file, meta })
+        Ok(Self { named: path.to_owned(), way, file, meta })
+    }
+
+    /// Refuses a file of which nothing may be shown, as somebody else than root could have led here from another.
+    pub(super) fn check_way(&self) -> Result<(), ConfigError> {
+        self.way.doubt().map_or(Ok(()), |doubt| Err(untrusted(doubt)))
     }
 
     /// Refuses a file that somebody else than root could have written, or could put another in the place of.
     pub(super) fn check_trust(&self) -> Result<(), ConfigError> {
-        let untrusted = |path: &Path, problem| Err(ConfigError::Untrusted { path: path.to_owned(), problem });
-        if self.meta.uid() != 0 {
-            return untrusted(&self.real, "does not belong to root");
-        }
-        if self.meta.mode() & 0o022 != 0 {
-            return untrusted(&self.real, "can be written by others");
-        }
-        for directory in self.real.ancestors().skip(1) {
-            let read = |source| ConfigError::Read { path: directory.to_owned(), source };
-            let meta = fs::metadata(directory).map_err(read)?;
-            if meta.uid() != 0 {
-                return untrusted(directory, "is a directory that does not belong to root");
-            }
-            // In a sticky directory (/tmp) others cannot replace root's entries.
-            if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
-                return untrusted(directory, "is a directory that can be written by others");
-            }
-        }
-        Ok(())
+        self.check_way()?;
+        let problem = if self.meta.uid() != 0 {
+            Some("does not belong to root")
+        } else {
+            (self.meta.mode() & 0o022 != 0).then_some("can be written by others")
+        };
+        let file = problem.map(|problem| (self.way.end.clone(), problem));
+        file.or_else(|| self.way.directory.clone()).map_or(Ok(()), |doubt| Err(untrusted(doubt)))
     }
 
     /// Its text.
@@ -57,4 +50,8 @@ impl Source {
         read_text(&self.file, FILE_MAX)
             .map_err(|source| ConfigError::Read { path: self.named.clone(), source })
     }
+}
+
+fn untrusted((path, problem): Doubt) -> ConfigError {
+    ConfigError::Untrusted { path, problem }
 }

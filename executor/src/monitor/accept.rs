@@ -6,6 +6,7 @@
 //! lingering TCP socket, a file of a dead server). From Linux 6.16 on it cannot send any.
 
 use super::{Monitor, link::ConnectionRefusal, link::ToServer, peers::Peer};
+use cordon_protocol::limits;
 use nix::errno::Errno;
 use std::{
     io,
@@ -86,7 +87,7 @@ impl Monitor {
     fn welcome(&mut self, socket: &OwnedFd) -> ToServer {
         let Ok(peer) = Peer::of(socket) else { return ToServer::TurnedAway(ConnectionRefusal::Nobody) };
         let profiles =
-            self.plans.all().enumerate().take(64).fold(0, |bits, (i, plan)| {
+            self.plans.all().enumerate().take(limits::PROFILES_MAX).fold(0, |bits, (i, plan)| {
                 bits | u64::from(plan.profile.allows(peer.uid, &peer.groups)) << i
             });
         let uid = peer.uid;

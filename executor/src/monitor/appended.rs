@@ -13,38 +13,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Permission bits: root writes, the group reads.
+/// Permission bits: root's alone, as the group is root's too. What is in it is every user's.
 const MODE: u32 = 0o640;
 
 /// The open file.
 #[derive(Debug)]
 pub(super) struct Appended {
     path: PathBuf,
-    group: u32,
     /// Locked: two executors that write to one file would break it.
     file: Flock<File>,
     length: u64,
 }
 
 impl Appended {
-    /// Opens or makes the file, to be given to `group`, and the directories above it.
+    /// Opens or makes the file, and the directories above it.
     ///
     /// # Errors
     /// A file that cannot be written, or is not root's alone.
-    pub(super) fn open(path: &Path, group: u32) -> Result<Self, Fault> {
+    pub(super) fn open(path: &Path) -> Result<Self, Fault> {
         if let Some(parent) = path.parent() {
             fs::DirBuilder::new().recursive(true).create(parent).about(parent.display())?;
         }
         let file = open_locked(path)?;
-        Ok(Self { path: path.to_owned(), group, length: file.metadata()?.len(), file })
+        Ok(Self { path: path.to_owned(), length: file.metadata()?.len(), file })
     }
 
-    /// Lets the group read it. Not before it has proven to be what it is to be: any other file is somebody's.
+    /// Makes it root's and of root's group. Not before it has proven to be what it is to be: any other file is
+    /// somebody's.
     ///
     /// # Errors
     /// errno of fchown(2) or fchmod(2).
-    pub(super) fn give(&self) -> Result<(), Fault> {
-        give(&self.file, Some(self.group), MODE).about(self.path.display())
+    pub(super) fn seize(&self) -> Result<(), Fault> {
+        seize(&self.file, MODE).about(self.path.display())
     }
 
     /// Where it is, or was until it was moved away.
@@ -92,7 +92,7 @@ impl Appended {
             return Err(Fault::new(Errno::EBADMSG, text));
         }
         (self.file, self.length) = (fresh, 0);
-        self.give()
+        self.seize()
     }
 
     /// Adds a piece. When it cannot be written whole, what was written of it is taken back.
@@ -141,9 +141,9 @@ pub(super) fn open_root_file(path: &Path, flags: OFlag) -> Result<File, Fault> {
     Ok(file)
 }
 
-/// Gives the file its group and mode.
-pub(super) fn give(file: &File, group: Option<u32>, mode: u32) -> io::Result<()> {
-    fchown(file, Some(Uid::from_raw(0)), group.map(Gid::from_raw))?;
+/// Gives the file to root and root's group, with this mode.
+pub(super) fn seize(file: &File, mode: u32) -> io::Result<()> {
+    fchown(file, Some(Uid::from_raw(0)), Some(Gid::from_raw(0)))?;
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
@@ -162,7 +162,7 @@ mod tests {
     fn what_was_moved_away_is_followed_by_a_new_file_and_what_was_cut_or_replaced_is_not() {
         let directory = directory("moved");
         let (path, moved) = (directory.join("file"), directory.join("file.1"));
-        let mut file = Appended::open(&path, 0).unwrap();
+        let mut file = Appended::open(&path).unwrap();
         let mut add = |text: &[u8]| file.settle().and_then(|()| file.append(text));
         add(b"one\n").unwrap();
         fs::rename(&path, &moved).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     fn what_was_added_can_be_taken_back() {
         let directory = directory("cut");
         let path = directory.join("file");
-        let mut file = Appended::open(&path, 0).unwrap();
+        let mut file = Appended::open(&path).unwrap();
         file.append(b"one\n").unwrap();
         let length = file.length();
         file.append(b"two\n").unwrap();
@@ -195,7 +195,7 @@ mod tests {
         file.settle().unwrap();
         file.append(b"three\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one\nthree\n");
-        assert!(Appended::open(&path, 0).is_err(), "it is locked");
+        assert!(Appended::open(&path).is_err(), "it is locked");
         fs::remove_dir_all(&directory).unwrap();
     }
 }

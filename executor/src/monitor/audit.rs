@@ -7,6 +7,7 @@
 //! it, unread but for its being one line: a descriptor that can only append does not exist, as whoever has it can
 //! take O_APPEND away again (fcntl(2), F_SETFL).
 
+mod beginning;
 mod budget;
 mod kept;
 mod rotation;
@@ -39,9 +40,9 @@ pub struct Audit {
     head: Head,
     told: u64,
     rotation: Rotation,
-    /// Bytes of the trail from which it is moved aside.
+    /// Bytes of the trail from which both files are moved aside.
     due: u64,
-    /// Of the texts.
+    /// Bytes of the texts from which they alone are.
     texts_due: u64,
     budget: Budget,
     trouble: Trouble,
@@ -55,72 +56,66 @@ const ANCHOR_INTERVAL: u64 = 100;
 const TAIL: u64 = 128 << 10;
 
 impl Audit {
-    /// Opens or makes the trail at `path`, readable by `group`, and goes on where it ends, with the line `started`. The
-    /// head is kept in `kept` too, so that lines cut off the end are missed.
+    /// Opens or makes the trail at `path`, for root alone, and goes on where it ends, with the line `started`. The head
+    /// is kept in `kept` too, so that lines cut off the end are missed. A trail that is not there any more is begun anew,
+    /// and says so.
     ///
     /// # Errors
     /// A file that cannot be written, is not root's alone, or does not end with a whole line.
-    pub fn open(
-        path: &Path,
-        kept: &Path,
-        group: u32,
-        rotation: Rotation,
-        started: Entry,
-    ) -> Result<Self, Fault> {
-        let trail = Appended::open(path, group)?;
-        let texts = Appended::open(&path.with_file_name(TEXTS), group)?;
+    pub fn open(path: &Path, kept: &Path, rotation: Rotation, started: Entry) -> Result<Self, Fault> {
+        let trail = Appended::open(path)?;
+        let texts = Appended::open(&path.with_file_name(TEXTS))?;
         let (kept, known) = Kept::open(kept)?;
         let due = rotation.due_after(0);
         let (head, budget, trouble) = (Head::default(), Budget::default(), Trouble::default());
         let mut audit =
             Self { trail, texts, kept, head, told: 0, rotation, due, texts_due: due, budget, trouble };
         let named = |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
-        audit.head = if audit.trail.length() == 0 {
-            // Rotated away, or the first of all: the chain goes on. Where the host went down after a rotation, what
-            // had been added since is gone.
-            known.synced.filter(|_| rotation.size != 0).unwrap_or(known.head)
+        if known.synced.is_some() {
+            // What the host was writing when it went down.
+            cut_to_lines(&mut audit.trail)?;
+            cut_to_lines(&mut audit.texts)?;
+        }
+        let mut anew = None;
+        if audit.trail.length() == 0 {
+            (audit.head, anew) = audit.begin(known);
         } else {
-            audit.last(&known).map_err(named)?
-        };
-        // Not before: a file that is no trail is somebody's, and not for the group to read.
-        audit.trail.give()?;
-        audit.texts.give()?;
-        audit.kept.give().about("head of the audit trail")?;
+            audit.head = audit.last(&known).map_err(named)?;
+        }
+        // Not before: a file that is no trail is somebody's.
+        audit.trail.seize()?;
+        audit.texts.seize()?;
+        audit.seize_older();
+        audit.kept.seize().about("head of the audit trail")?;
+        anew.map_or(Ok(()), |anew| audit.record(anew))?;
         audit.record(started)?;
         audit.tell();
         audit.sync();
         // One that was broken off may have left more than stays.
         if let Err(fault) = audit.remove_oldest() {
-            crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+            crate::log!("audit: rotation failed: {fault}");
         }
         Ok(audit)
     }
 
     /// The head after the last line that is there, which must not have another line where it is known to have ended.
-    fn last(&mut self, known: &Known) -> Result<Head, Fault> {
-        if known.synced.is_some() {
-            // What the host was writing when it went down.
-            cut_to_lines(&mut self.trail)?;
-            cut_to_lines(&mut self.texts)?;
-        }
+    fn last(&self, known: &Known) -> Result<Head, Fault> {
         let tail = tail(&self.trail)?;
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
-        let whole = text.strip_suffix('\n').ok_or_else(|| broken("the last line is cut off".to_owned()))?;
+        let again = "look into it, move the file away and start again";
+        let whole =
+            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {again}")))?;
         let mut heads = whole.rsplit('\n').map(|line| {
             read_line(line, 0)
                 .map(|(line, hash)| Head { seq: line.seq, hash })
-                .map_err(|e| broken(e.to_string()))
+                .map_err(|e| broken(format!("{e}; {again}")))
         });
         let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
-        let again = "look into it, move the file away and start again";
         // As far as it must be there.
         let ended = known.synced.as_ref().filter(|_| last.seq < known.head.seq).unwrap_or(&known.head);
         if last.seq < known.head.seq && last.seq >= ended.seq {
-            let (found, expected) = (last.seq, known.head.seq);
-            crate::log!(
-                "audit: the host went down before all was on the disk: numbers after {found}, up to {expected}, are lost"
-            );
+            kept::tell_lost(&last, &known.head);
         }
         if last.seq < ended.seq {
             let (found, expected) = (last.seq, ended.seq);
@@ -268,13 +263,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    fn open_for(path: &Path, head: &Path, group: u32) -> Result<Audit, Fault> {
-        let started = Entry::Started { version: "1".into(), configuration: text::Configuration::default() };
-        Audit::open(path, head, group, Rotation { size: 0, keep: 1 }, started)
-    }
-
     fn open(path: &Path, head: &Path) -> Result<Audit, Fault> {
-        open_for(path, head, 0)
+        let started = Entry::Started { version: "1".into(), configuration: text::Configuration::default() };
+        Audit::open(path, head, Rotation { size: 0, keep: 1 }, started)
     }
 
     fn walk(path: &Path) -> Walk {
@@ -315,10 +306,10 @@ mod tests {
         let without_last: String = text.split_inclusive('\n').take(3).collect();
         fs::write(&path, without_last).unwrap();
         assert!(open(&path, &head).unwrap_err().detail.contains("cut off"));
-        // Moved away, as a rotation does: the chain goes on.
+        // Moved away: the chain goes on, and the first line says that the others are gone.
         fs::remove_file(&path).unwrap();
         drop(open(&path, &head).unwrap());
-        assert_eq!(walk(&path).head().seq, 5);
+        assert_eq!(walk(&path).head().seq, 6);
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -354,16 +345,17 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         fs::write(&path, "private\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let fault = open_for(&path, &head, 12_345).unwrap_err();
+        std::os::unix::fs::chown(&path, None, Some(12_345)).unwrap();
+        let fault = open(&path, &head).unwrap_err();
         assert!(fault.detail.starts_with(&format!("{}: ", path.display())), "{fault:?}");
         let meta = fs::metadata(&path).unwrap();
-        assert_eq!((meta.mode() & 0o7777, meta.gid() == 12_345), (0o600, false));
+        assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o600, 12_345));
         assert_eq!(fs::read_to_string(&path).unwrap(), "private\n");
-        // The control: a trail is for the group.
+        // The control: a trail is root's.
         fs::remove_file(&path).unwrap();
-        drop(open_for(&path, &head, 12_345).unwrap());
+        drop(open(&path, &head).unwrap());
         let (trail, head) = (fs::metadata(&path).unwrap(), fs::metadata(&head).unwrap());
-        assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 12_345, 0o600));
+        assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 0, 0o600));
         fs::remove_dir_all(directory).unwrap();
     }
 

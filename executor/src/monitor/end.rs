@@ -138,7 +138,8 @@ impl Job {
         let memory = sample::memory(&processes, &self.storage);
         if memory <= self.limits.memory {
             // Before its exec a process has the monitor's own pages, which are none of the command's.
-            if self.stage != Stage::Told {
+            // One that has just ended has none, which says nothing of what it had.
+            if self.stage != Stage::Told && memory > 0 {
                 self.peak = self.peak.max(Some(memory));
             }
         } else if processes.len() < 2 || self.is_recounted(now, &processes) {

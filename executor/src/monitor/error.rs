@@ -10,7 +10,7 @@ pub enum MonitorError {
     #[error("{0} failed: {1}")]
     System(&'static str, #[source] io::Error),
     /// Something it prepares before the first launch could not be made.
-    #[error("cannot prepare {what}: {}: {}", fault.detail, fault.errno.desc())]
+    #[error("cannot prepare {what}: {fault}")]
     Prepare {
         /// What.
         what: String,

@@ -294,10 +294,9 @@ impl Monitor {
                 continue;
             }
             if self.stopping.is_none() {
-                crate::log!(
-                    "ending, nothing more is taken; running: {}",
-                    counted(self.jobs.len(), "command")
-                );
+                // What has ended may still be on its way out.
+                let running = self.jobs.values().filter(|job| job.is_live()).count();
+                crate::log!("ending, nothing more is taken; running: {}", counted(running, "command"));
                 self.stopping = Some(Instant::now() + limits::SHUTDOWN_GRACE);
                 self.door = None;
                 self.outbox.push(&ToServer::Drain, Vec::new());

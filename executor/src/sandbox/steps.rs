@@ -15,6 +15,10 @@ pub struct Step<C> {
     pub run: fn(&mut C) -> Result<(), Fault>,
 }
 
+/// Stands for a file or a message that is not as it was written: the detail says all, and the kernel's words for this
+/// errno ("Not a data message") would only puzzle.
+pub const OWN_WORDS: Errno = Errno::EBADMSG;
+
 /// Why a step failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -39,6 +43,17 @@ impl Fault {
     pub fn not_refused(what: &str, found: Result<(), Errno>, wanted: Errno) -> Self {
         let found = found.map_or_else(Errno::desc, |()| "allowed");
         Self::new(Errno::EPROTO, format!("{what} is answered with: {found}, not with: {}", wanted.desc()))
+    }
+}
+
+impl fmt::Display for Fault {
+    /// What it was about, and the kernel's words where the cause is the kernel's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.detail.is_empty(), self.errno) {
+            (true, errno) => f.write_str(errno.desc()),
+            (false, OWN_WORDS) => f.write_str(&self.detail),
+            (false, errno) => write!(f, "{}: {}", self.detail, errno.desc()),
+        }
     }
 }
 

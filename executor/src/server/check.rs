@@ -74,7 +74,8 @@ fn bad(field: &str, problem: impl std::fmt::Display, hint: impl Into<String>) ->
 
 /// Profiles of the configuration that the peer may use, by its bit set (see `ToServer::Connection`).
 pub(super) fn profiles_of(config: &Config, bits: u64) -> impl Iterator<Item = &Profile> {
-    config.profiles.values().take(64).enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, p)| p)
+    let profiles = config.profiles.values().take(limits::PROFILES_MAX).enumerate();
+    profiles.filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, p)| p)
 }
 
 /// Checks a request of a peer that may use the profiles in `bits`.
@@ -94,7 +95,7 @@ pub(super) fn check<'a>(
     if let Some(name) = &request.workspace {
         files::check_workspace(name)?;
     }
-    files::check_files(&request.files)?;
+    files::check_files(&request.files, door)?;
     files::check_patterns(&request.collect)?;
     let display = display(&request.action);
     let work = work_of(request.action, profile, request.stdin, door)?;
@@ -164,19 +165,15 @@ fn work_of(action: Action, profile: &Profile, stdin: bool, door: Door) -> Result
             if line.is_empty() {
                 return Err(bad(door.line(), "is empty", "name a command to run"));
             }
-            if line.contains('\0') {
-                return Err(bad(door.line(), "has a NUL byte", "send binary data as standard input"));
-            }
-            let argv = vec![profile.shell.display().to_string(), "-c".to_owned(), line];
-            check_argv(&argv, door)?;
-            Work::Program(argv)
+            check_entry(door.line(), &line, line.len() + 1)?;
+            Work::Program(vec![profile.shell.display().to_string(), "-c".to_owned(), line])
         }
         Action::Write { .. } if !stdin => {
             return Err(bad("stdin", "is missing", "send the file's content as standard input"));
         }
         Action::Write { path, mode } => {
             files::check_path("path", &path)?;
-            let mode = mode.map_or(Ok(DEFAULT_MODE), |mode| files::check_mode("mode", mode))?;
+            let mode = mode.map_or(Ok(DEFAULT_MODE), |mode| files::check_mode("mode", mode, door))?;
             Work::Write { path, mode }
         }
         Action::Read { path } => {
@@ -326,6 +323,10 @@ mod tests {
             (run(&[""]), "argv[0]: is empty"),
             (RunRequest { action: Action::Line(String::new()), ..run(&[]) }, "command: is empty"),
             (RunRequest { action: Action::Line("a\0".into()), ..run(&[]) }, "command: has a NUL byte"),
+            (
+                RunRequest { action: Action::Line(long.clone()), ..run(&[]) },
+                "command: has 131073 bytes with its terminator, the limit is 131072",
+            ),
             (run(&["x", "a\0b"]), "argv[1]: has a NUL byte"),
             (run(&["x", &long]), "argv[1]: has 131073 bytes with its terminator, the limit is 131072"),
             (env("", "1"), "env: an entry has an empty name"),

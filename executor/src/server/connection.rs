@@ -2,7 +2,7 @@
 
 use super::{
     Notice, Server,
-    budget::{BUDGET, BUDGET_OF_PEER},
+    budget::{ALWAYS, BUDGET, BUDGET_OF_PEER, Room, Share},
     check::profiles_of,
     denied::Denied,
     door::Door,
@@ -12,8 +12,8 @@ use super::{
     not_text::refused_text,
     queue::Ticket,
     refusal::{
-        bad_frame, bad_version, internal, no_room, out_of_order, quoted, refuse, shutting_down, timed_out,
-        turned_away,
+        bad_frame, bad_version, internal, no_room, out_of_order, quoted, refuse, report_lost, shutting_down,
+        timed_out, turned_away,
     },
     socket::Socket,
     workspaces,
@@ -29,11 +29,15 @@ use nix::sys::socket::{MsgFlags, send};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
+    time::Duration,
 };
 use tokio::{
     sync::mpsc::UnboundedReceiver,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
+
+/// How long a large last event waits for others to be taken.
+const ROOM_TIME: Duration = Duration::from_secs(10);
 
 /// Who is connected, as the monitor says.
 #[derive(Debug, Clone)]
@@ -54,7 +58,7 @@ impl Peer {
     /// Profiles of this configuration that it may use, as far as is known here, a bit each.
     pub(super) fn profiles_in(&self, config: &Config) -> u64 {
         let known: Vec<_> = profiles_of(&self.config, self.profiles).map(|profile| &profile.name).collect();
-        let names = config.profiles.keys().take(64).enumerate();
+        let names = config.profiles.keys().take(limits::PROFILES_MAX).enumerate();
         names.fold(0, |bits, (i, name)| bits | u64::from(known.contains(&name)) << i)
     }
 }
@@ -100,7 +104,32 @@ async fn converse(server: &Server, mut peer: Peer, socket: Socket, mailbox: Unbo
     // Other peers' commands do not wait for whoever reads slowly.
     place.iter_mut().for_each(Ticket::end);
     // A report may be large: a peer that does not read its reports gets no further ones.
-    socket.finish(frame, place).await;
+    let Some((frame, share)) = with_room(&server.answers.of(peer.uid), frame, peer.door, &socket).await
+    else {
+        return;
+    };
+    socket.finish(frame, (place, share)).await;
+}
+
+/// The last frame with the memory that it needs beside what each may have, or what is said in its place where others
+/// have that for too long; none when the client has gone.
+async fn with_room(
+    room: &Room,
+    frame: Vec<u8>,
+    door: Door,
+    socket: &Socket,
+) -> Option<(Vec<u8>, Option<Share>)> {
+    let more = frame.len().saturating_sub(ALWAYS);
+    if more == 0 {
+        return Some((frame, None));
+    }
+    tokio::select! {
+        share = timeout(ROOM_TIME, room.take(more)) => Some(match share.ok().flatten() {
+            Some(share) => (frame, Some(share)),
+            None => (last_frame(&Event::Refused(report_lost()), door), None),
+        }),
+        () = socket.closed() => None,
+    }
 }
 
 /// The last event's bytes; where it is too large to be sent, a refusal that says so.
@@ -219,5 +248,35 @@ async fn kill(
             Err(refuse(RefusalCode::NotFound, message, hint))
         }
         _ => Err(internal("the monitor gave no answer")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::budget::Budget, *};
+    use std::os::unix::net::UnixStream;
+
+    #[tokio::test(start_paused = true)]
+    async fn large_last_events_of_a_peer_have_so_much_memory_and_small_ones_need_none() {
+        let budget = Budget::of_answers();
+        let (ours, client) = UnixStream::pair().unwrap();
+        let socket = Socket::new(ours.into()).unwrap();
+        let large = || vec![0; 16 << 20];
+        let room = |uid, frame| {
+            let (room, socket) = (budget.of(uid), &socket);
+            async move { with_room(&room, frame, Door::Socket, socket).await }
+        };
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(room(1, large()).await.unwrap());
+        }
+        assert!(held.iter().all(|(frame, share)| frame.len() == 16 << 20 && share.is_some()));
+        let (said, share) = room(1, large()).await.unwrap();
+        assert!(share.is_none() && String::from_utf8_lossy(&said).contains("report is lost"));
+        assert_eq!(room(1, vec![0; ALWAYS]).await.unwrap().0.len(), ALWAYS);
+        assert!(room(2, large()).await.unwrap().1.is_some(), "another peer's");
+        held.pop();
+        assert!(room(1, large()).await.unwrap().1.is_some());
+        drop(client);
     }
 }

@@ -102,6 +102,46 @@ impl Door {
         if self == Self::Cli { "with --file" } else { "in `files`" }
     }
 
+    /// Permission bits as they are written here.
+    pub(super) fn mode(self, mode: u32) -> String {
+        match self {
+            Self::Cli => format!("{mode:o}"),
+            Self::Http => format!("\"{mode:04o}\""),
+            Self::Socket => format!("{mode:#o}"),
+        }
+    }
+
+    /// What shows which workspaces there are.
+    pub(super) fn workspaces(self) -> &'static str {
+        match self {
+            Self::Cli => "`cordon workspace list` shows yours",
+            Self::Http => "GET /v1/workspaces lists those there are",
+            Self::Socket => "`Workspaces` lists this user's",
+        }
+    }
+
+    /// How one of several workspaces is got rid of.
+    pub(super) fn fewer_workspaces(self) -> &'static str {
+        match self {
+            Self::Cli => {
+                "delete those that are not needed: `cordon workspace list`, `cordon workspace delete NAME`"
+            }
+            Self::Http => {
+                "delete those that are not needed: GET /v1/workspaces, DELETE /v1/workspaces/{name}"
+            }
+            Self::Socket => "delete those that are not needed: `Workspaces`, `DeleteWorkspace`",
+        }
+    }
+
+    /// How a command that is in the way goes.
+    pub(super) fn end_command(self) -> &'static str {
+        match self {
+            Self::Cli => "wait for its end, or end it: `cordon ps`, `cordon kill ID`",
+            Self::Http => "wait for its end, or end it: close the connection that it was sent over",
+            Self::Socket => "wait for its end, or end it: `Ps`, `Kill`",
+        }
+    }
+
     /// The profile.
     pub(super) fn profile(self) -> &'static str {
         if self == Self::Cli { "--profile" } else { "profile" }

@@ -112,7 +112,7 @@ mod tests {
     use std::{io::Write, os::unix::net::UnixStream, time::Duration};
 
     fn room() -> Room {
-        Budget::default().of(1)
+        Budget::of_requests().of(1)
     }
 
     fn frame(payload: &[u8]) -> Vec<u8> {

@@ -9,7 +9,7 @@
 //! | `link` | messages to and from the monitor, in order |
 //! | `connection` | one client: hello, one request, its answer, the close |
 //! | `socket`, `frames` | a client's bytes, and frames put together from them |
-//! | `budget` | the memory that large requests of all clients may take together |
+//! | `budget` | the memory that large requests of all clients may take together, and large reports |
 //! | `check` | a request to run something, checked field by field |
 //! | `denied` | refusals of launches on their way to the audit trail |
 //! | `queue`, `jobs` | who may launch now; what `ps` shows |
@@ -133,6 +133,8 @@ struct Server {
     relayed: Rc<Room>,
     /// Memory of large requests.
     budget: Budget,
+    /// Memory of large last events.
+    answers: Budget,
     /// True once the executor is ending.
     draining: watch::Sender<bool>,
 }
@@ -171,7 +173,8 @@ async fn serve(
     let (outgoing, waiting) = mpsc::channel(link::WAITING_MAX);
     let server = Rc::new(Server {
         queue: Queue::new(config.max_commands),
-        budget: Budget::default(),
+        budget: Budget::of_requests(),
+        answers: Budget::of_answers(),
         config: RefCell::new(Rc::new(config)),
         layers,
         landmarks: Rc::new(landmarks),

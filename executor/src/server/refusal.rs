@@ -84,6 +84,14 @@ pub(super) fn out_of_order(frame: &Request, expected: &str) -> Refusal {
     refuse(RefusalCode::OutOfOrder, message, hint)
 }
 
+/// The report found no room. Not `busy`: what is tried again runs again.
+pub(super) fn report_lost() -> Refusal {
+    let message = "the command has run, and its report is lost: this user's other clients do not take theirs, so that \
+                   there is no room for it";
+    let hint = "take reports as they come; ask for less captured output, or stream it";
+    refuse(RefusalCode::Timeout, message, hint)
+}
+
 /// Nothing came.
 pub(super) fn timed_out(expected: &str) -> Refusal {
     let message =
@@ -243,7 +251,7 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
                 "workspace: this user has {} of them, which is all that may be",
                 limits::WORKSPACES_PER_PEER
             ),
-            "delete those that are not needed: `cordon workspace list`, `cordon workspace delete NAME`",
+            door.fewer_workspaces(),
         ),
         LaunchRefusal::DiskFull { free, floor } => refuse(
             RefusalCode::Busy,

@@ -185,6 +185,8 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
         (false, 0) => detail,
         // This step's detail says more than the errno that it stands for.
         (false, _) if step == "exec" => detail,
+        // Nor has the kernel said that a file is not as it was written.
+        (false, _) if errno == Errno::EBADMSG => detail,
         (false, _) => format!("{detail}: {}", errno.desc()),
     };
     let paths = |list: &[std::path::PathBuf]| {
@@ -217,6 +219,14 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
         }
         ("files", _) => {
             "name a path that is free or a file's, through directories inside the workspace".to_owned()
+        }
+        ("audit", Errno::ENOSPC | Errno::EDQUOT) => {
+            "make room where the audit trail is: nothing runs that cannot be written there first".to_owned()
+        }
+        ("audit", _) => {
+            "have root see to the audit trail: nothing runs that cannot be written there first; the \
+                         executor's log says when it is written again"
+                .to_owned()
         }
         _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
     };
@@ -367,5 +377,11 @@ mod tests {
         let hint = failed("mounts", Errno::EPERM, "a\nb");
         assert_eq!(hint.what, "a\\nb: Operation not permitted");
         assert!(hint.remedy.contains("cordon doctor"));
+        let hint = failed("audit", Errno::ENOSPC, "/log/audit.jsonl");
+        assert_eq!(hint.what, "/log/audit.jsonl: No space left on device");
+        assert!(hint.remedy.contains("make room") && !hint.remedy.contains("doctor"), "{hint:?}");
+        let hint = failed("audit", Errno::EBADMSG, "/log/audit.jsonl was cut off; move it away");
+        assert_eq!(hint.what, "/log/audit.jsonl was cut off; move it away");
+        assert!(hint.remedy.contains("audit trail") && !hint.remedy.contains("doctor"), "{hint:?}");
     }
 }

@@ -26,6 +26,8 @@ const STALL_TIME: Duration = Duration::from_secs(30);
 
 /// Bytes of the last event for each of which a client has that time.
 const LAST_PIECE: usize = 256 << 10;
+/// Lowest rate at which all of it may be taken, with that time beside, bytes a second.
+const LAST_RATE: u32 = 64 << 10;
 
 /// A connected client. Reading, writing and watching may be awaited at the same time.
 #[derive(Debug)]
@@ -85,12 +87,17 @@ impl Socket {
         }
     }
 
-    /// As [`Self::write_all`], but gives up a client that takes nothing for [`STALL_TIME`].
+    /// As [`Self::write_all`], but gives up a client that takes nothing for [`STALL_TIME`], or too little at a time.
     async fn write_or_give_up(&self, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(LAST_PIECE) {
-            timeout(STALL_TIME, self.write_all(piece)).await.map_err(io::Error::from)??;
-        }
-        Ok(())
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let most = STALL_TIME + Duration::from_secs(1) * length / LAST_RATE;
+        let pieces = async {
+            for piece in bytes.chunks(LAST_PIECE) {
+                timeout(STALL_TIME, self.write_all(piece)).await.map_err(io::Error::from)??;
+            }
+            Ok(())
+        };
+        timeout(most, pieces).await.map_err(io::Error::from)?
     }
 
     /// Sends the last bytes and closes so that they arrive; `until_taken` is dropped when they are on their
@@ -165,6 +172,34 @@ mod tests {
         assert_eq!(socket.read(&mut buffer).await.unwrap(), 2);
         drop(late.join().unwrap());
         assert_eq!(socket.read(&mut buffer).await.unwrap(), 0);
+    }
+
+    /// What a client gets of a last event that takes a piece of it after each pause.
+    async fn taken(length: usize, pause: Duration) -> usize {
+        let (socket, client) = pair();
+        let client = Socket::new(client.into()).unwrap();
+        let take = async {
+            let (mut taken, mut buffer) = (0, vec![0; LAST_PIECE]);
+            loop {
+                tokio::time::sleep(pause).await;
+                // All of a piece, so that its own time is enough.
+                let mut left = LAST_PIECE;
+                while left > 0 {
+                    match client.read(&mut buffer[..left]).await {
+                        Ok(0) | Err(_) => return taken,
+                        Ok(read) => (taken, left) = (taken + read, left - read),
+                    }
+                }
+            }
+        };
+        tokio::join!(socket.finish(vec![0; length], ()), take).1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_the_last_event_in_drips_is_given_up() {
+        let length = 8 << 20;
+        assert!(taken(length, STALL_TIME - Duration::from_secs(5)).await < length);
+        assert_eq!(taken(length, Duration::from_secs(1)).await, length);
     }
 
     #[tokio::test]

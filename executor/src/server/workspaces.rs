@@ -18,7 +18,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Longest list, bytes: more than all names that a peer may have come to.
 const LIST_MAX: u64 = 1 << 20;
-const HINT: &str = "`cordon workspace list` shows yours";
 
 /// Lists the peer's workspaces.
 pub(super) async fn list(
@@ -63,12 +62,11 @@ pub(super) async fn delete(
         Deletion::Done => Ok(Event::WorkspaceDeleted { name }),
         Deletion::NotFound => {
             let message = format!("workspace: this user has none of the name {}", quoted(&name));
-            Err(refuse(RefusalCode::NotFound, message, HINT))
+            Err(refuse(RefusalCode::NotFound, message, peer.door.workspaces()))
         }
         Deletion::InUse => {
             let message = format!("workspace: a command uses {}", quoted(&name));
-            let hint = "wait for its end, or end it: `cordon ps`, `cordon kill ID`";
-            Err(refuse(RefusalCode::Busy, message, hint))
+            Err(refuse(RefusalCode::Busy, message, peer.door.end_command()))
         }
         Deletion::Failed => Err(internal("the workspace could not be moved away")),
     }

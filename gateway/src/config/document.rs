@@ -76,8 +76,9 @@ pub fn document() -> String {
     document.key(
         &timeout(
             &format!(
-                "For the head of a request; so long a client may also send nothing, or take nothing of an answer, of \
-                 an event stream {LEISURE} times as long."
+                "For the head of a request; so long a client may also send nothing, or let an answer lie, with a second \
+                 more for each 64K that it takes of it; of an event stream it may take nothing {LEISURE} times as long, \
+                 but while a large file of it lies there."
             ),
         ),
         "header_timeout",

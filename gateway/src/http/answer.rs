@@ -2,7 +2,7 @@
 
 use crate::{
     error::ApiError,
-    memory::{Memory, Room},
+    memory::{Client, Memory, Room},
 };
 use axum::{
     body::Bytes,
@@ -42,9 +42,9 @@ impl Reports {
         Self { memory: Memory::of(bytes), wait }
     }
 
-    /// For one report, of which nothing is there yet.
-    pub fn room(&self) -> ReportRoom {
-        ReportRoom { room: self.memory.room(), wait: self.wait }
+    /// For one report to this client, of which nothing is there yet.
+    pub fn room(&self, client: Client) -> ReportRoom {
+        ReportRoom { room: self.memory.room(client), wait: self.wait }
     }
 }
 
@@ -67,6 +67,26 @@ impl ReportRoom {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "report_lost", message)
                 .hint("trying again runs it again; ask for less (capture_bytes, collect), or for an event stream")
         })
+    }
+
+    /// Waits until there is room for so many bytes beside those that it has been made for.
+    ///
+    /// # Errors
+    /// As [`Self::grown`].
+    pub(super) async fn grow_by(&mut self, bytes: usize) -> Result<(), ApiError> {
+        self.grown(self.room.bytes() + bytes).await
+    }
+
+    /// Bytes with the room that they need, and with something else, both of which go when they are no longer in memory.
+    pub(super) fn around(self, bytes: Vec<u8>, with: impl Send + 'static) -> Bytes {
+        let mut room = self.room;
+        room.shrink(bytes.len());
+        Bytes::from_owner(Roomy { bytes, _room: room, _with: with })
+    }
+
+    /// Whether it takes any of what all share.
+    pub(super) fn holds(&self) -> bool {
+        self.room.holds()
     }
 }
 
@@ -97,31 +117,31 @@ pub(crate) async fn report(
     held: usize,
     mut room: ReportRoom,
 ) -> Result<Response, ApiError> {
-    let mut length = Length(0);
+    let mut length = Length::default();
     write_line(&mut length, &report).map_err(unwritten)?;
     room.grown(held + length.0).await?;
     let mut line = Vec::with_capacity(length.0);
     write_line(&mut line, &report).map_err(unwritten)?;
     drop(report);
-    let mut room = room.room;
-    room.shrink(line.len());
-    Ok(respond(Bytes::from_owner(Roomy { line, _room: room })))
+    Ok(respond(room.around(line, ())))
 }
 
-/// A line and its room, which go together.
-struct Roomy {
-    line: Vec<u8>,
+/// Bytes and their room, which go together.
+struct Roomy<T> {
+    bytes: Vec<u8>,
     _room: Room,
+    _with: T,
 }
 
-impl AsRef<[u8]> for Roomy {
+impl<T> AsRef<[u8]> for Roomy<T> {
     fn as_ref(&self) -> &[u8] {
-        &self.line
+        &self.bytes
     }
 }
 
 /// Counts what is written.
-struct Length(usize);
+#[derive(Debug, Default)]
+pub(super) struct Length(pub(super) usize);
 
 impl Write for Length {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {

@@ -3,7 +3,7 @@
 
 use crate::{
     error::ApiError,
-    memory::{Memory, Room},
+    memory::{Client, Memory, Room},
 };
 use axum::{
     body::{Body, HttpBody},
@@ -12,14 +12,19 @@ use axum::{
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, DeserializeOwned, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
-use std::{fmt, marker::PhantomData, time::Duration};
-use tokio::time::timeout;
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
 /// As many bodies of the greatest length fit into the memory that all have together. Beside a body itself there is
 /// for a moment what was made of it, so that twice as much is in use, and a third time on its way to the executor.
 pub const AT_ONCE: usize = 8;
+
+/// Longest body that is read where all connections are served; a longer one would keep them waiting, bytes.
+const AT_HAND: usize = 256 << 10;
+/// Longer ones that are read at once, on threads of their own.
+const READERS: usize = 2;
 
 /// What is taken as a request body.
 #[derive(Debug, Clone)]
@@ -27,27 +32,43 @@ pub struct BodyRules {
     max: usize,
     timeout: Duration,
     memory: Memory,
+    readers: Arc<Semaphore>,
 }
 
 impl BodyRules {
     /// Bodies of at most `max` bytes, each of which has this time to arrive.
     pub fn new(max: usize, timeout: Duration) -> Self {
-        Self { max, timeout, memory: Memory::of(max.saturating_mul(AT_ONCE)) }
+        let memory = Memory::of(max.saturating_mul(AT_ONCE));
+        Self { max, timeout, memory, readers: Arc::new(Semaphore::new(READERS)) }
     }
 
-    /// The JSON value in the body, and the memory that it has, to be kept as long as the value.
+    /// What is made of the JSON value in the body, and the memory that it has, to be kept as long as that.
     ///
     /// # Errors
     /// 415 for another type, 413 over the length, 408 when it does not arrive in time, 429 when others have too
-    /// much memory, 400 when it is no `T`.
-    pub async fn read_json<T: DeserializeOwned>(
+    /// much memory, 400 when it is no `T`, and what `make` says.
+    pub async fn read_json<T: DeserializeOwned, U: Send + 'static>(
         &self,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<(T, Room), ApiError> {
+        make: impl FnOnce(T) -> Result<U, ApiError> + Send + 'static,
+    ) -> Result<(U, Room), ApiError> {
         check_json(headers)?;
         let (bytes, room) = self.read(body).await?;
-        Ok((parse(&bytes)?, room))
+        if bytes.len() <= AT_HAND {
+            return Ok((make(parse(&bytes)?)?, room));
+        }
+        let lost =
+            |error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", READER_LOST).cause(error);
+        let turn =
+            Arc::clone(&self.readers).acquire_owned().await.map_err(|error| lost(error.to_string()))?;
+        // The room stays with the bytes, even when the client has gone.
+        let read = move || {
+            let made = parse(&bytes).and_then(make);
+            drop((bytes, turn));
+            made.map(|made| (made, room))
+        };
+        spawn_blocking(read).await.map_err(|error| lost(error.to_string()))?
     }
 
     async fn read(&self, body: Body) -> Result<(Vec<u8>, Room), ApiError> {
@@ -65,13 +86,15 @@ impl BodyRules {
 
     async fn collect(&self, body: Body) -> Result<(Vec<u8>, Room), ApiError> {
         let mut body = Limited::new(body, self.max);
-        let (mut bytes, mut room) = (Vec::new(), self.memory.room());
+        let (mut bytes, mut room) = (Vec::new(), self.memory.room(Client::Anybody));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 if error.is::<LengthLimitError>() {
                     self.too_large()
                 } else {
-                    ApiError::bad_request("the body is malformed, or ended early").cause(error)
+                    ApiError::bad_request("the body is malformed, or ended early")
+                        .hint("send as many bytes as Content-Length says, or whole chunks, and wait for the answer")
+                        .cause(error)
                 }
             })?;
             let data = frame.into_data().unwrap_or_default();
@@ -114,10 +137,63 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         // Without a path, or a part of it, the message names the field itself, or there is none to name.
         let unnamed = field == "." || field.ends_with('?');
         let message = if unnamed { inner } else { format!("{field}: {inner}") };
-        ApiError::bad_request(message).hint("GET /openapi.json describes the body")
+        let many = message.contains(TOO_MANY);
+        let hint = if many {
+            "send fewer; large data goes as stdin"
+        } else {
+            "GET /openapi.json describes the body"
+        };
+        ApiError::bad_request(message).hint(hint)
     })?;
-    json.end().map_err(|error| ApiError::bad_request(format!("after the JSON value: {error}")))?;
+    json.end().map_err(|error| {
+        ApiError::bad_request(format!("after the JSON value: {error}")).hint("send one JSON object alone")
+    })?;
     Ok(value)
+}
+
+const READER_LOST: &str = "the body could not be read";
+const TOO_MANY: &str = "more entries than the limit of";
+
+/// A list is too long.
+pub(super) fn too_many<E: de::Error>(most: usize) -> E {
+    E::custom(format!("has {TOO_MANY} {most}"))
+}
+
+/// A list of at most `MOST` entries; what follows them is not read.
+#[derive(Debug)]
+pub struct Listed<T, const MOST: usize>(pub Vec<T>);
+
+impl<T, const MOST: usize> Default for Listed<T, MOST> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Listed<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T, const MOST: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Entries<T, MOST> {
+            type Value = Listed<T, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(entry) = entries.next_element()? {
+                    if list.len() == MOST {
+                        return Err(too_many(MOST));
+                    }
+                    list.push(entry);
+                }
+                Ok(Listed(list))
+            }
+        }
+
+        deserializer.deserialize_seq(Entries(PhantomData))
+    }
 }
 
 /// A struct from a JSON object and nothing else: serde takes an array for one as well, field by field.
@@ -148,6 +224,21 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 mod tests {
     use super::*;
     use crate::memory::SMALL;
+
+    #[tokio::test]
+    async fn a_long_body_is_read_while_connections_are_served() {
+        let rules = BodyRules::new(1 << 20, Duration::from_secs(9));
+        let json = HeaderMap::from_iter([(header::CONTENT_TYPE, "application/json".parse().unwrap())]);
+        let body = serde_json::json!({ "x": "x".repeat(AT_HAND) }).to_string();
+        let (served, word) = std::sync::mpsc::channel();
+        let make = move |_: serde_json::Value| {
+            word.recv_timeout(Duration::from_secs(20)).map_err(|_| ApiError::bad_request("nobody was served"))
+        };
+        // One thread is all that this test has for both.
+        let serve = async { served.send(()).unwrap() };
+        let (read, ()) = tokio::join!(rules.read_json(&json, Body::from(body), make), serve);
+        assert!(read.is_ok());
+    }
 
     #[tokio::test]
     async fn all_bodies_together_have_so_much_memory_and_small_ones_need_none() {

@@ -2,17 +2,19 @@
 
 use super::{
     Gateway, answer,
-    body::Object,
+    body::{Listed, Object, too_many},
     files::{FileField, into_files},
     stream,
 };
 use crate::{
     error::{ApiError, ErrorBody},
     executor::Finished,
+    memory::Client,
+    stall::Leisure,
 };
 use axum::{
     body::{Body, Bytes},
-    extract::State,
+    extract::{Extension, State},
     http::{HeaderMap, header},
     response::Response,
 };
@@ -33,7 +35,8 @@ pub struct ExecRequest {
     #[schema(example = "echo hello; exit 3")]
     command: Option<String>,
     /// A program and its arguments, no shell between.
-    argv: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    argv: Option<Listed<String, ARGV_MAX>>,
     /// Profile; `default` where none is named.
     profile: Option<String>,
     /// Named workspace, which stays when the command has ended and is made where there is none of that name; a
@@ -49,11 +52,11 @@ pub struct ExecRequest {
     stdin: Option<StdinField>,
     /// Files that are put into the workspace before the command starts: at most 256, of 12 MiB together.
     #[schema(value_type = Option<Vec<FileField>>)]
-    files: Option<Vec<Object<FileField>>>,
+    files: Option<Listed<Object<FileField>, { limits::FILES_MAX }>>,
     /// Patterns of files, relative to the workspace, that come back after the command's end: `*`, `?`, `[a-z]`, and
-    /// `**` for any directories. At most 64; they bring at most 256 files, of 4 MiB each and 16 MiB together.
-    #[schema(example = json!(["dist/*.tar", "**/*.log"]))]
-    collect: Option<Vec<String>>,
+    /// `**` for any directories, through no link; with `/` at the end directories with all that is in them. At most 64; they bring at most 256 files, of 4 MiB each and 16 MiB together.
+    #[schema(value_type = Option<Vec<String>>, example = json!(["dist/*.tar", "**/*.log"]))]
+    collect: Option<Listed<String, { limits::COLLECT_PATTERNS_MAX }>>,
     /// Time by the clock, milliseconds.
     timeout_ms: Option<u64>,
     /// Memory of all processes together, bytes.
@@ -117,6 +120,9 @@ impl<'de> Deserialize<'de> for Entries {
                     if entries.contains_key(&name) {
                         return Err(A::Error::custom(format!("`{name}` is given twice")));
                     }
+                    if entries.len() == ENV_MAX {
+                        return Err(too_many(ENV_MAX));
+                    }
                     entries.insert(name, value);
                 }
                 Ok(Entries(entries))
@@ -132,7 +138,7 @@ impl ExecRequest {
     fn into_parts(self, stream: bool) -> Result<(RunRequest, Option<Bytes>), ApiError> {
         let action = match (self.command, self.argv) {
             (Some(line), None) => Action::Line(line),
-            (None, Some(argv)) => Action::Argv(argv),
+            (None, Some(Listed(argv))) => Action::Argv(argv),
             (Some(_), Some(_)) => {
                 return Err(ApiError::bad_request("command and argv: only one of them can be run")
                     .hint("send `command` for a shell line, or `argv` for a program with its arguments"));
@@ -146,8 +152,8 @@ impl ExecRequest {
         let request = RunRequest {
             profile: self.profile,
             workspace: self.workspace,
-            files: into_files(self.files.unwrap_or_default())?,
-            collect: self.collect.unwrap_or_default(),
+            files: into_files(self.files.unwrap_or_default().0)?,
+            collect: self.collect.unwrap_or_default().0,
             cwd: self.cwd,
             env: self.env.unwrap_or_default().0.into_iter().collect(),
             stdin: stdin.is_some(),
@@ -171,18 +177,17 @@ impl StdinField {
     fn into_bytes(self) -> Result<Bytes, ApiError> {
         match self {
             Self::Text(text) => Ok(text.into()),
-            Self::Bytes(field) => STANDARD
-                .decode(field.base64)
-                .map(Bytes::from)
-                .map_err(|error| ApiError::bad_request(format!("stdin.base64: not base64: {error}"))),
+            Self::Bytes(field) => STANDARD.decode(field.base64).map(Bytes::from).map_err(|error| {
+                ApiError::bad_request(format!("stdin.base64: not base64: {error}"))
+                    .hint("encode it as RFC 4648, 4 says, with padding, or send text as `stdin`")
+            }),
         }
     }
 }
 
 /// What can never be executed does not travel: it might not even fit into a frame.
 fn check_size(request: &RunRequest) -> Result<(), ApiError> {
-    // Beside its bytes each entry costs a terminator and a pointer (execve(2)).
-    let cost = |text: &str| text.len() + 1 + size_of::<usize>();
+    let cost = |text: &str| text.len() + ENTRY_COST;
     let action = match &request.action {
         Action::Line(line) => cost(line),
         Action::Argv(argv) => argv.iter().map(|argument| cost(argument)).sum(),
@@ -209,6 +214,13 @@ fn check_size(request: &RunRequest) -> Result<(), ApiError> {
     }
     Ok(())
 }
+
+/// Bytes that an entry costs beside its own (execve(2)): a terminator and a pointer.
+const ENTRY_COST: usize = 1 + size_of::<usize>();
+/// Arguments that could be executed if each were empty: more are not even read.
+const ARGV_MAX: usize = limits::ARGUMENTS_MAX_BYTES / ENTRY_COST;
+/// The same, of environment entries.
+const ENV_MAX: usize = limits::ARGUMENTS_MAX_BYTES / (2 * ENTRY_COST);
 
 /// Paths and patterns together, as many and as long as the executor takes them, bytes.
 const NAMES_MAX: usize = (limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX) * (4 << 10);
@@ -244,20 +256,24 @@ const NAMES_MAX: usize = (limits::FILES_MAX + limits::COLLECT_PATTERNS_MAX) * (4
 )]
 pub async fn exec(
     State(gateway): State<Gateway>,
+    Extension(client): Extension<Client>,
+    Extension(leisure): Extension<Leisure>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let (request, room): (ExecRequest, _) = gateway.body.read_json(&headers, body).await?;
     let wants_stream = wants_stream(&headers);
-    let wants_files = request.collect.is_some();
-    let (request, stdin) = request.into_parts(wants_stream)?;
+    let parts = move |request: ExecRequest| {
+        let wants_files = request.collect.is_some();
+        request.into_parts(wants_stream).map(|(request, stdin)| (request, stdin, wants_files))
+    };
+    let ((request, stdin, wants_files), room) = gateway.body.read_json(&headers, body, parts).await?;
     let mut run = gateway.executor.run(request, stdin, room).await?;
     // The status is still open until the executor has taken the command or refused it.
     let first = run.next_event().await?;
     if wants_stream {
-        return Ok(stream::respond(run, first));
+        return Ok(stream::respond(run, first, stream::Taker { reports: gateway.reports, client, leisure }));
     }
-    let mut room = gateway.reports.room();
+    let mut room = gateway.reports.room(client);
     let Finished { report, files, held } = run.finish(first, &mut room).await?;
     let collected = wants_files.then(|| files.into_iter().map(Collected::from).collect());
     answer::report(FullReport { report, collected }, held, room).await
@@ -317,10 +333,30 @@ mod tests {
             let error = parts(json).unwrap_err();
             assert!(error.status == 400 && error.message.contains(word), "{error}");
         }
-        let many = serde_json::json!({ "argv": vec![""; 300_000] }).to_string();
+        let many = serde_json::json!({ "argv": vec!["x"; 210_000] }).to_string();
         assert!(parts(&many).unwrap_err().message.starts_with("argv"));
         let long = serde_json::json!({ "command": "x".repeat(limits::ARGUMENTS_MAX_BYTES) }).to_string();
         assert!(parts(&long).unwrap_err().message.starts_with("command"));
+    }
+
+    #[test]
+    fn of_a_list_no_more_is_read_than_can_be_run() {
+        // After the entry too many there is no JSON any more, which nobody comes to see.
+        let list = |entry: &str, most: usize, open: &str| {
+            format!("{open}{} nonsense", format!("{entry},").repeat(most + 1))
+        };
+        let object = r#""A":"""#;
+        let numbered: String = (0..=ENV_MAX).map(|i| format!(r#""{i}":"","#)).collect();
+        for (body, most) in [
+            (list(r#""""#, ARGV_MAX, r#"{"argv":["#), ARGV_MAX),
+            (list(r#"{"path":"a"}"#, limits::FILES_MAX, r#"{"files":["#), limits::FILES_MAX),
+            (list(r#""*""#, limits::COLLECT_PATTERNS_MAX, r#"{"collect":["#), limits::COLLECT_PATTERNS_MAX),
+            (format!(r#"{{"env":{{{numbered} nonsense"#), ENV_MAX),
+        ] {
+            let error = serde_json::from_str::<ExecRequest>(&body).unwrap_err().to_string();
+            assert!(error.contains(&format!("more entries than the limit of {most}")), "{error}");
+        }
+        assert!(serde_json::from_str::<ExecRequest>(&format!(r#"{{"env":{{{object}}}}}"#)).is_ok());
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl AllowList {
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
         let mut values = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (values.next(), values.next()) else {
-            return Err(ApiError::bad_request("a request has exactly one Host header (RFC 9112, 3.2)"));
+            return Err(ApiError::bad_request("a request has exactly one Host header (RFC 9112, 3.2)")
+                .hint("send one, as in `Host: localhost`"));
         };
         let host = host.to_str().unwrap_or("?");
         // A target in absolute form names the host as well, and counts for more than the header.

@@ -1,20 +1,26 @@
 //! A command's events as server-sent events (WHATWG HTML, 9.2), as they come.
 //!
-//! Nothing is read from the executor before the client has taken what was read: the command itself waits.
+//! Nothing is read from the executor before the client has taken what was read: the command itself waits. What is
+//! larger than a piece of output, as a file, has room among all reports before it is read, until it has gone.
 
-use crate::{error::ApiError, executor::Run};
+use super::answer::{Length, ReportRoom, Reports};
+use crate::{error::ApiError, executor::Run, memory::Client, stall::Leisure};
 use axum::{
-    body::Bytes,
-    http::{HeaderName, HeaderValue},
-    response::{
-        IntoResponse, Response,
-        sse::{Event as SseEvent, KeepAlive, Sse},
-    },
+    body::{Body, Bytes},
+    http::{HeaderName, HeaderValue, header},
+    response::{IntoResponse, Response},
 };
 use cordon_protocol::{Captured, Collected, Encoding, Event, client::ClientError};
 use futures_util::{Stream, stream::unfold};
 use serde::Serialize;
-use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep, sleep};
 use utoipa::ToSchema;
 
 /// Silence after which a comment is sent, so that proxies keep the connection.
@@ -43,42 +49,102 @@ pub struct OutputEvent {
     encoding: Encoding,
 }
 
-/// The stream as a response, beginning with an event that has been read.
-pub fn respond(run: Run, first: Event) -> Response {
-    let events =
-        Sse::new(events(run, first)).keep_alive(KeepAlive::new().interval(PING_INTERVAL).text("ping"));
-    // Asks nginx not to hold events back.
-    let unbuffered = (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    ([unbuffered], events).into_response()
+/// Who takes the stream, and what of it may lie there.
+#[derive(Debug)]
+pub(super) struct Taker {
+    /// What all have together.
+    pub(super) reports: Reports,
+    /// Whose it is.
+    pub(super) client: Client,
+    /// Whether it may take its time.
+    pub(super) leisure: Leisure,
 }
 
-fn events(run: Run, first: Event) -> impl Stream<Item = Result<SseEvent, Infallible>> {
-    let mut translation = Translation::default();
-    translation.push(Ok(first));
+/// The stream as a response, beginning with an event that has been read.
+pub(super) fn respond(run: Run, first: Event, taker: Taker) -> Response {
+    let events =
+        Pinged { events: Box::pin(events(run, first, taker)), silence: Box::pin(sleep(PING_INTERVAL)) };
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        // Asks nginx not to hold events back.
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(events)).into_response()
+}
+
+fn events(run: Run, first: Event, taker: Taker) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    let mut translation = Translation::new(taker);
+    translation.ready.push_back(Next::Event(first));
     unfold((run, translation), |(mut run, mut translation)| async move {
         loop {
-            if let Some(event) = translation.ready.pop_front() {
-                return Some((Ok(event), (run, translation)));
+            match translation.ready.pop_front() {
+                Some(Next::Bytes(bytes)) => return Some((Ok(bytes), (run, translation))),
+                Some(Next::Event(event)) => translation.push(Ok(event), translation.room()).await,
+                None if translation.ended => return None,
+                None => {
+                    let mut room = translation.room();
+                    let event = run.next_within(&mut room).await;
+                    translation.push(event, room).await;
+                }
             }
-            if translation.ended {
-                return None;
-            }
-            translation.push(run.next_event().await);
         }
     })
 }
 
+/// Events, and a comment after each silence.
+struct Pinged<S> {
+    events: Pin<Box<S>>,
+    silence: Pin<Box<Sleep>>,
+}
+
+impl<S: Stream<Item = Result<Bytes, Infallible>>> Stream for Pinged<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        let Self { events, silence } = self.get_mut();
+        let next = match events.as_mut().poll_next(cx) {
+            Poll::Ready(next) => next,
+            Poll::Pending => {
+                ready!(silence.as_mut().poll(cx));
+                Some(Ok(Bytes::from_static(b": ping\n\n")))
+            }
+        };
+        silence.as_mut().reset(Instant::now() + PING_INTERVAL);
+        Poll::Ready(next)
+    }
+}
+
+/// What is to be sent next.
+#[derive(Debug)]
+enum Next {
+    /// It has been read.
+    Event(Event),
+    /// As it is sent.
+    Bytes(Bytes),
+}
+
 /// Turns the executor's events into those of the stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Translation {
-    ready: VecDeque<SseEvent>,
+    taker: Taker,
+    ready: VecDeque<Next>,
     stdout: Characters,
     stderr: Characters,
     ended: bool,
 }
 
 impl Translation {
-    fn push(&mut self, event: Result<Event, ClientError>) {
+    fn new(taker: Taker) -> Self {
+        let (stdout, stderr) = Default::default();
+        Self { taker, ready: VecDeque::new(), stdout, stderr, ended: false }
+    }
+
+    /// For one event.
+    fn room(&self) -> ReportRoom {
+        self.taker.reports.room(self.taker.client)
+    }
+
+    async fn push(&mut self, event: Result<Event, ApiError>, room: ReportRoom) {
         match event {
             Ok(Event::Queued { position }) => self.send("queued", &QueuedEvent { position }),
             Ok(Event::Started { id }) => self.send("started", &StartedEvent { id }),
@@ -93,21 +159,25 @@ impl Translation {
             // Files come after the end of the output.
             Ok(Event::File(file)) => {
                 self.send_rest();
-                self.send("file", &Collected::from(file));
+                if let Err(error) = self.send_large("file", &Collected::from(file), room).await {
+                    self.fail(error);
+                }
             }
             Ok(Event::Exited(report)) => {
                 self.send_rest();
-                self.send("exit", &*report);
+                if let Err(error) = self.send_large("exit", &*report, room).await {
+                    self.fail(error);
+                }
                 self.ended = true;
             }
-            Ok(_) => self.fail(ClientError::Unexpected),
+            Ok(_) => self.fail(ClientError::Unexpected.into()),
             Err(error) => self.fail(error),
         }
     }
 
-    fn fail(&mut self, error: ClientError) {
+    fn fail(&mut self, error: ApiError) {
         self.send_rest();
-        self.send("error", &ApiError::from(error).into_body());
+        self.send("error", &error.into_body());
         self.ended = true;
     }
 
@@ -125,9 +195,46 @@ impl Translation {
     }
 
     fn send(&mut self, name: &str, data: &impl Serialize) {
-        match SseEvent::default().event(name).json_data(data) {
-            Ok(event) => self.ready.push_back(event),
-            Err(error) => tracing::error!("an event cannot be written as JSON: {error}"),
+        let length = length_of(data);
+        self.ready.extend(frame(name, data, length).map(|frame| Next::Bytes(frame.into())));
+    }
+
+    /// Sends what may be large, with the room that it has; that is made larger for what is sent.
+    async fn send_large(
+        &mut self,
+        name: &str,
+        data: &impl Serialize,
+        mut room: ReportRoom,
+    ) -> Result<(), ApiError> {
+        let length = length_of(data);
+        room.grow_by(length).await?;
+        let Some(frame) = frame(name, data, length) else { return Ok(()) };
+        let bytes = if room.holds() { room.around(frame, self.taker.leisure.hold()) } else { frame.into() };
+        self.ready.push_back(Next::Bytes(bytes));
+        Ok(())
+    }
+}
+
+/// Bytes of it as JSON.
+fn length_of(data: &impl Serialize) -> usize {
+    let mut length = Length::default();
+    // What cannot be written is told when it is.
+    let _ = serde_json::to_writer(&mut length, data);
+    length.0
+}
+
+/// The event in the form of the standard; JSON of `length` bytes has no line breaks.
+fn frame(name: &str, data: &impl Serialize, length: usize) -> Option<Vec<u8>> {
+    let mut frame = Vec::with_capacity(name.len() + length + "event: \ndata: \n\n".len());
+    frame.extend(format!("event: {name}\ndata: ").as_bytes());
+    match serde_json::to_writer(&mut frame, data) {
+        Ok(()) => {
+            frame.extend(b"\n\n");
+            Some(frame)
+        }
+        Err(error) => {
+            tracing::error!("an event cannot be written as JSON: {error}");
+            None
         }
     }
 }

@@ -1,9 +1,12 @@
 //! `/v1/workspaces`: the gateway's named workspaces, what is in one, and its end.
 
 use super::{Gateway, answer::Json};
-use crate::error::{ApiError, ErrorBody};
+use crate::{
+    error::{ApiError, ErrorBody},
+    memory::Client,
+};
 use axum::{
-    extract::{FromRequestParts, Path, Query, State, rejection::QueryRejection},
+    extract::{Extension, FromRequestParts, Path, Query, State, rejection::QueryRejection},
     http::{StatusCode, request::Parts},
 };
 use cordon_protocol::{Action, EndedBy, ExitReport, RunRequest, WorkspaceDetail, WorkspaceInfo, limits};
@@ -73,6 +76,7 @@ pub async fn list(State(gateway): State<Gateway>) -> Result<Json<WorkspaceList>,
 )]
 pub async fn show(
     State(gateway): State<Gateway>,
+    Extension(client): Extension<Client>,
     Name(name): Name,
     query: Result<Query<ShowQuery>, QueryRejection>,
 ) -> Result<Json<WorkspaceDetail>, ApiError> {
@@ -86,7 +90,7 @@ pub async fn show(
         RunRequest { profile: query.profile, workspace: Some(name), ..RunRequest::new(Action::Measure) };
     let mut run = gateway.executor.run(request, None, ()).await?;
     let first = run.next_event().await?;
-    let finished = run.finish(first, &mut gateway.reports.room()).await?;
+    let finished = run.finish(first, &mut gateway.reports.room(client)).await?;
     measured(workspace, &finished.report).map(Json)
 }
 

@@ -164,7 +164,7 @@ async fn files_that_cannot_travel_are_refused_with_the_field() {
         ("files", json!([{ "path": "a" }]), "files[0]: content and base64: one of them is needed"),
         ("files", json!({ "a": "content" }), "files: invalid type"),
         ("files", json!([["a", "content"]]), "files[0]: invalid type"),
-        ("files", many.into(), "files: has 257 entries, the limit is 256"),
+        ("files", many.into(), "files: has more entries than the limit of 256"),
         ("files", large, "files: has 12582913 bytes of content together, the limit is 12M"),
         ("files", json!([{ "path": long, "content": "" }]), "paths of files, and collect: "),
         ("collect", json!([long]), "paths of files, and collect: "),

@@ -2,10 +2,10 @@
 
 use crate::{
     client::{Gateway, SOON, gateway, gateway_with_reports, post},
-    executor::{self, report},
+    executor::{self, report, streamed},
 };
 use cordon_gateway::http::answer::Reports;
-use cordon_protocol::Event;
+use cordon_protocol::{CollectedFile, Event};
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -17,9 +17,9 @@ use tokio::{
 /// More than the kernel keeps of a connection whose client does not read (tcp(7): tcp_wmem).
 const LARGE: usize = 8 << 20;
 
-/// A gateway with room for the reports of three such commands, behind an executor that gives it nothing else.
+/// A gateway with room for the reports of three such commands in what the clients of one host may have together, behind an executor that gives it nothing else.
 fn crowded(more: &str, wait: Duration) -> Gateway {
-    let gateway = gateway_with_reports(more, Reports::new(4 * LARGE, wait));
+    let gateway = gateway_with_reports(more, Reports::new(6 * LARGE, wait));
     executor::start(&gateway.executor(), |mut c| async move {
         c.run().await;
         c.started().await;
@@ -65,6 +65,61 @@ async fn a_report_waits_for_the_room_of_clients_that_are_let_go() {
     let answer = gateway.exec(r#"{"command":"x"}"#).await;
     assert_eq!(answer.json()["stdout_bytes"], LARGE);
     drop(clients);
+}
+
+/// A gateway with room for one such file on its way, behind an executor that streams one, and a client that has seen
+/// its beginning and takes no more.
+async fn a_file_that_lies_there(more: &str, wait: Duration) -> (Gateway, TcpStream) {
+    let gateway = gateway_with_reports(more, Reports::new(6 * LARGE, wait));
+    executor::start(&gateway.executor(), |mut c| async move {
+        c.run().await;
+        c.started().await;
+        let content = vec![1; 4 << 20];
+        let size = content.len() as u64;
+        if c.send(Event::File(CollectedFile {
+            path: "x".into(),
+            content,
+            size,
+            truncated: false,
+            mode: 0o644,
+            problem: None,
+        }))
+        .await
+        {
+            c.exit(streamed(0)).await;
+        }
+    });
+    let client = TcpSocket::new_v4().unwrap();
+    client.set_recv_buffer_size(4 << 10).unwrap();
+    let mut client = client.connect(gateway.address).await.unwrap();
+    client.write_all(&post(r#"{"command":"x"}"#, "Accept: text/event-stream\r\n")).await.unwrap();
+    let (mut seen, mut buffer) = (String::new(), [0; 256]);
+    while !seen.contains("event: file") {
+        let length = timeout(SOON, client.read(&mut buffer)).await.expect("a file").unwrap();
+        seen.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+    }
+    (gateway, client)
+}
+
+#[tokio::test]
+async fn a_file_in_a_stream_takes_of_what_reports_have_together() {
+    let (gateway, client) = a_file_that_lies_there("", Duration::from_millis(200)).await;
+    let events = gateway.exec_stream(r#"{"command":"x"}"#).await.events();
+    let (name, data) = events.last().unwrap();
+    assert_eq!((name.as_str(), data["error"]["code"].as_str()), ("error", Some("report_lost")));
+    drop(client);
+    let last = || async { gateway.exec_stream(r#"{"command":"x"}"#).await.events().pop().unwrap().0 };
+    let again = async { while last().await != "exit" {} };
+    timeout(SOON, again).await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn who_lets_a_file_lie_is_let_go_though_it_is_a_stream() {
+    // At leisure it would have longer than the other one waits.
+    let (gateway, client) = a_file_that_lies_there("header_timeout = \"3s\"", SOON).await;
+    let events = gateway.exec_stream(r#"{"command":"x"}"#).await.events();
+    assert_eq!(events.last().unwrap().0, "exit");
+    drop(client);
 }
 
 #[tokio::test]

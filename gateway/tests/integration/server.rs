@@ -161,6 +161,23 @@ async fn what_is_no_request_is_answered_like_every_other_failure() {
 }
 
 #[tokio::test]
+async fn what_follows_a_body_in_chunks_is_no_request() {
+    let gateway = gateway("");
+    for length in ["", "Content-Length: 4\r\n"] {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        let request = format!(
+            "POST /healthz HTTP/1.1\r\nHost: localhost\r\n{length}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
+             GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answers = String::new();
+        timeout(SOON, client.read_to_string(&mut answers)).await.expect("the end").unwrap();
+        assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+        assert!(answers.to_ascii_lowercase().contains("connection: close"), "{answers}");
+    }
+}
+
+#[tokio::test]
 async fn nonsense_after_a_request_leaves_its_answer_whole() {
     let gateway = gateway("");
     let mut client = TcpStream::connect(gateway.address).await.unwrap();

@@ -26,7 +26,8 @@ pub struct Text {
     pub files: Vec<FileText>,
     /// Patterns of what is collected in the end.
     pub collect: Vec<String>,
-    /// There was more than a text may have; what is here cannot be compared with what ran.
+    /// There was more than a text may have; what is here cannot be compared with what ran. Believed only of a text
+    /// that has no room for more ([`compare`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -104,10 +105,14 @@ pub enum TextProblem {
     /// Workspace, files or patterns are not those of the trail.
     #[error("its text differs in workspace, files or patterns")]
     OtherFiles,
+    /// It says that it was cut, and has room for more.
+    #[error("its text says that it was cut, and is too short for that: it hides what ran")]
+    CutWithoutNeed,
 }
 
 /// Compares the line of a text with its launch in the trail. True when it was compared whole; false for one that was
-/// cut.
+/// cut because it was too long. Of what ran there is but the hash of the whole, with which no part can be compared: such
+/// a text is unproven, not good.
 ///
 /// # Errors
 /// What differs.
@@ -130,7 +135,7 @@ pub fn compare(line: &str, launch: &Entry, collected: Option<&str>) -> Result<bo
         return Err(TextProblem::OtherFiles);
     }
     if text.cut {
-        return Ok(false);
+        return if text.is_full() { Ok(false) } else { Err(TextProblem::CutWithoutNeed) };
     }
     let hash = |sealed: SealedRequest| sealed.encode().map(|bytes| sha256(&bytes)).ok();
     if let Some(collected) = collected
@@ -154,6 +159,17 @@ impl Text {
 
     /// As much of it as there is room for, in the order in which it is written.
     fn shortened(&self) -> Self {
+        self.fitted().0
+    }
+
+    /// Whether it takes all the room there is, as one does that was cut.
+    fn is_full(&self) -> bool {
+        let (again, left) = self.fitted();
+        again == *self && left < ENTRY
+    }
+
+    /// What fits, and the bytes that are left.
+    fn fitted(&self) -> (Self, usize) {
         let mut room = Room(TEXT_MAX - FRAME);
         // Short, and compared also where the rest is not whole.
         let (workspace, cwd) = (self.workspace.clone(), self.cwd.as_ref().map(|cwd| room.text(cwd)));
@@ -169,7 +185,8 @@ impl Text {
         let env = room.all(&self.env, |room, (name, value)| (room.text(name), room.text(value)));
         let rest = self.files.get(1..).unwrap_or_default();
         let files = first.into_iter().chain(room.all(rest, Room::file)).collect();
-        Self { work, env, cwd, workspace, files, collect: room.texts(&self.collect), cut: true }
+        let collect = room.texts(&self.collect);
+        (Self { work, env, cwd, workspace, files, collect, cut: true }, room.0)
     }
 }
 
@@ -323,14 +340,43 @@ mod tests {
             assert!(json.len() <= TEXT_MAX && json.len() > TEXT_MAX / 2, "{filler}: {}", json.len());
             let read: Text = serde_json::from_str(&json).unwrap();
             assert!(read.cut && !read.files.is_empty());
+            assert!(read.is_full(), "{filler}");
             let Work::Program(argv) = read.work else { panic!() };
             assert!(argv[0].starts_with(filler));
         }
-        let (line, mut launch) = recorded(&Text { cut: true, ..text() });
+        let argv = vec!["/bin/echo".into(), "x".repeat(2 * TEXT_MAX)];
+        let (line, mut launch) = recorded(&Text { work: Work::Program(argv), ..text() });
         assert_eq!(compare(&line, &launch, None), Ok(false));
         if let Entry::Launch { workspace, .. } = &mut launch {
             *workspace = None;
         }
         assert_eq!(compare(&line, &launch, None), Err(TextProblem::OtherFiles));
+    }
+
+    #[test]
+    fn a_text_is_cut_only_where_it_is_full() {
+        // Whatever it is that was too long, and in entries however short.
+        let many = |text: &str| vec![text.to_owned(); 40_000];
+        let pair = ("a".to_owned(), "b".to_owned());
+        let file = FileText { path: "f".into(), size: 1, mode: 0 };
+        for long in [
+            Text { work: Work::Program(many("a")), ..text() },
+            Text { work: Work::Program(vec!["\n".repeat(100_000)]), ..text() },
+            Text { work: Work::Read { path: "ä".repeat(50_000) }, ..text() },
+            Text { env: vec![pair; 20_000], ..text() },
+            Text { files: vec![file; 5_000], ..text() },
+            Text { collect: many(""), ..text() },
+            Text { cwd: Some("\\".repeat(90_000)), ..text() },
+        ] {
+            let (line, launch) = recorded(&long);
+            assert!(line.len() < TEXT_MAX + 512, "{}", line.len());
+            assert_eq!(compare(&line, &launch, None), Ok(false), "{}", line.len());
+        }
+        // One that says so of itself, and has room.
+        for short in ["true", &"x".repeat(TEXT_MAX / 2)] {
+            let work = Work::Program(vec![short.to_owned()]);
+            let (line, launch) = recorded(&Text { work, cut: true, ..text() });
+            assert_eq!(compare(&line, &launch, None), Err(TextProblem::CutWithoutNeed), "{}", line.len());
+        }
     }
 }

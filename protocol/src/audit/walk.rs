@@ -1,6 +1,7 @@
 //! A walk along a trail, and what can be wrong with one.
 
-use super::{Head, Line, read_line};
+use super::{Entry, Head, Line, read_line};
+use std::ops::RangeInclusive;
 
 /// What is wrong with a trail.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +57,7 @@ pub struct Walk {
     /// Lines of the file that is walked along now.
     lines: u64,
     begun: bool,
+    missing: Vec<RangeInclusive<u64>>,
 }
 
 impl Walk {
@@ -74,14 +76,20 @@ impl Walk {
         let (line, hash) = read_line(text, number)?;
         // A trail whose older lines were rotated away begins anywhere.
         let first = !std::mem::replace(&mut self.begun, true);
-        if !first && line.seq != self.head.seq + 1 {
+        if matches!(line.entry, Entry::BegunAnew { .. }) && line.seq > self.head.seq + 1 {
+            self.missing.push(self.head.seq + 1..=line.seq - 1);
+        } else if !first && line.seq != self.head.seq + 1 {
             return Err(Broken::OutOfOrder { line: number, expected: self.head.seq + 1, found: line.seq });
-        }
-        if !first && line.prev != self.head.hash {
+        } else if !first && line.prev != self.head.hash {
             return Err(Broken::Unchained { line: number, seq: line.seq });
         }
         self.head = Head { seq: line.seq, hash };
         Ok(line)
+    }
+
+    /// Numbers of the lines that were gone when the trail was begun anew, and that it says are.
+    pub fn missing(&self) -> &[RangeInclusive<u64>] {
+        &self.missing
     }
 
     /// Where the walk stands.
@@ -144,6 +152,29 @@ mod tests {
             let missing = Err(Broken::OutOfOrder { line: 1, expected: 3, found: 4 });
             assert_eq!(walked, if file.len() == 2 && file[0] == lines[0] { Ok(()) } else { missing });
         }
+    }
+
+    #[test]
+    fn lines_are_missing_only_before_one_that_says_so() {
+        let (mut lines, head) = trail();
+        let mut after = |entry| {
+            let (text, next) = append(&head, 7, entry).unwrap();
+            lines.truncate(5);
+            lines.push(text.trim_end().to_owned());
+            (lines.clone(), next)
+        };
+        let (anew, end) = after(Entry::BegunAnew { found: Some(2) });
+        for (kept, missing) in [(2, vec![3..=5]), (5, vec![]), (0, vec![1..=5])] {
+            let mut walk = Walk::default();
+            [&anew[..kept], &anew[5..]].concat().iter().for_each(|line| drop(walk.step(line).unwrap()));
+            assert_eq!((walk.missing(), walk.finish(&end)), (&missing[..], Ok(())));
+        }
+        let (other, _) = after(Entry::Stopped);
+        let without = [&other[..2], &other[5..]].concat();
+        assert_eq!(walk(&without, &head), Err(Broken::OutOfOrder { line: 3, expected: 3, found: 6 }));
+        // Nor twice, nor back.
+        let doubled = [&anew[..], &anew[5..]].concat();
+        assert_eq!(walk(&doubled, &end), Err(Broken::OutOfOrder { line: 7, expected: 7, found: 6 }));
     }
 
     #[test]

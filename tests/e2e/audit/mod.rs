@@ -1,5 +1,6 @@
 //! The audit trail: what ran is in it before it runs, and nobody changes it unseen.
 
+mod busy;
 pub(crate) mod refusals;
 mod rotation;
 
@@ -7,7 +8,7 @@ use crate::harness::{
     Executor, PATIENCE,
     build::programs,
     client::{line, public_copy},
-    daemon::{ensure_users, open_directory, write_configuration},
+    daemon::{ensure_users, open_directory, start_refused, write_configuration},
     eventually, host, lab, process,
 };
 use cordon_protocol::{Action, Event, FileIn, LimitRequest, RunRequest, client::blocking};
@@ -59,20 +60,30 @@ fn launch_and_end_are_recorded_under_the_kernel_s_uid() {
 }
 
 #[test]
-fn whoever_is_not_root_is_told_that_only_root_can_verify() {
+fn a_member_of_the_group_is_told_that_the_trail_is_for_root() {
     let executor = Executor::start("");
     let cordon = public_copy(&programs().cordon, executor.directory());
     let group = [host::gid_of("cordon")];
-    for (action, status) in [("show", 0), ("verify", 1)] {
+    // What another has run, and with which secrets, is not for all who may run commands.
+    executor.run(&["--env", "TOKEN=known-to-root-alone", "--", "true"]);
+    for action in ["show", "verify"] {
         let mut command = host::as_user(lab::STRANGER, lab::STRANGER, &group, &cordon.to_string_lossy());
         command.args(["audit", action, "--file"]).arg(trail(&executor));
         if action == "verify" {
             command.arg("--head").arg(executor.directory().join("state/audit.head"));
         }
         let ran = process::run(command, &[]);
-        assert_eq!(ran.status, status, "{ran:?}");
-        for word in ["only root may read it", "sudo cordon audit verify"] {
-            assert_eq!(ran.stderr.contains(word), action == "verify", "{ran:?}");
+        assert_eq!(ran.status, 1, "{ran:?}");
+        // `verify` reads the head first, which holds no secret.
+        let why = if action == "show" { "values of --env included" } else { "audit.head" };
+        for word in ["only root may read it", why, "sudo cordon audit"] {
+            assert!(ran.stderr.contains(word) && ran.stdout.is_empty(), "{ran:?}");
+        }
+        for file in [trail(&executor), texts(&executor)] {
+            let mut command = host::as_user(lab::STRANGER, lab::STRANGER, &group, "cat");
+            command.arg(&file);
+            let ran = process::run(command, &[]);
+            assert!(ran.status != 0 && ran.stdout.is_empty(), "{ran:?}");
         }
     }
 }
@@ -93,6 +104,45 @@ fn a_changed_or_cut_trail_is_found() {
     }
     fs::write(trail(&executor), &whole).unwrap();
     assert_eq!(verify(&executor).status, 0);
+}
+
+#[test]
+fn a_broken_trail_is_moved_away_and_the_next_one_says_so() {
+    let executor = Executor::start("");
+    executor.run(&["--", "true"]);
+    let (file, state) = (trail(&executor), executor.directory().join("executor.toml"));
+    let whole = fs::read_to_string(&file).unwrap();
+    // A file of before, which a group could read.
+    for file in [&file, &texts(&executor)] {
+        std::os::unix::fs::chown(file, None, Some(host::gid_of("cordon"))).unwrap();
+    }
+    let (executor, refused) = executor.again_after(|| {
+        fs::write(&file, &whole[..whole.len() - 9]).unwrap();
+        let refused = start_refused(&state);
+        fs::rename(&file, file.with_extension("broken")).unwrap();
+        refused
+    });
+    assert!(
+        refused.stderr.contains("the last line is cut off; look into it, move the file away"),
+        "{refused:?}"
+    );
+    assert!(!refused.stderr.contains("Not a data message"), "{refused:?}");
+    executor.run(&["--", "true"]);
+    let first = &lines(&executor)[0];
+    assert_eq!((&first["event"], &first["found"]), (&json!("begun_anew"), &Value::Null), "{first}");
+    let verified = verify(&executor);
+    let last = first["seq"].as_u64().unwrap() - 1;
+    let says = format!("numbers 1 to {last} are in no file");
+    assert!(verified.status == 0 && verified.stderr.contains(&says), "{verified:?}");
+    assert!(show(&executor, &[]).contains("begun anew: what was here is gone"));
+    for file in [trail(&executor), texts(&executor)] {
+        assert_eq!(fs::metadata(&file).unwrap().gid(), 0, "{}", file.display());
+    }
+    // What somebody takes out of it afterwards is missed all the same.
+    let text = fs::read_to_string(trail(&executor)).unwrap();
+    fs::write(trail(&executor), text.split_inclusive('\n').skip(1).collect::<String>()).unwrap();
+    let verified = verify(&executor);
+    assert!(verified.status == 1 && verified.stderr.contains("an older file is missing"), "{verified:?}");
 }
 
 #[test]
@@ -142,7 +192,7 @@ fn the_text_of_each_command_stands_beside_the_trail() {
     });
     assert_eq!(found, expected);
     let meta = fs::metadata(texts(&executor)).unwrap();
-    assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o640, 0, host::gid_of("cordon")));
+    assert_eq!((meta.mode() & 0o7777, meta.uid(), meta.gid()), (0o640, 0, 0));
     let verified = verify(&executor);
     assert!(verified.status == 0 && verified.text().contains("1 text is of what ran"), "{verified:?}");
     let shown = show(&executor, &[]);
@@ -182,14 +232,15 @@ fn a_text_that_was_changed_taken_out_or_added_is_found_by_its_command() {
 #[test]
 fn a_text_that_is_too_long_is_cut_and_said_to_be() {
     let executor = Executor::start("");
-    assert_eq!(executor.report(&["-c", &format!("true {}", "a".repeat(100_000))]).exit_code, Some(0));
+    let report = executor.report(&["-c", &format!("true {}", "a".repeat(100_000))]);
+    assert_eq!(report.exit_code, Some(0));
     let text = fs::read_to_string(texts(&executor)).unwrap();
     assert!(text.len() < 80_000 && text.contains("\"cut\":true"), "{}", text.len());
     let verified = verify(&executor);
-    assert!(
-        verified.status == 0 && verified.text().contains("0 texts are of what ran, and 1 was cut"),
-        "{verified:?}"
-    );
+    // Nothing is wrong, and it is not called good: nobody can compare it.
+    let named = format!("command {}: its text was cut", report.id);
+    assert!(verified.status == 3 && verified.stderr.contains(&named), "{verified:?}");
+    assert!(verified.text().contains("0 texts are of what ran, and 1 was cut"), "{verified:?}");
 }
 
 /// An executor that keeps its trail in a directory of its own.
@@ -294,6 +345,9 @@ fn nothing_runs_while_the_disk_is_full_and_no_half_of_a_launch_is_left() {
         (Some("audit"), Some("")),
         "{refused:?}"
     );
+    // Of the trail, and what to do about it; `cordon doctor` knows nothing of it.
+    let hint = refused.hint.as_ref().unwrap();
+    assert!(hint.what.contains("/log/") && hint.remedy.contains("make room"), "{hint:?}");
     fs::remove_file(fill).unwrap();
     executor.assert_works();
     let verified = verify_log(&executor, &[]);

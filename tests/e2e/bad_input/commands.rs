@@ -175,6 +175,17 @@ fn each_door_names_its_own_field() {
 }
 
 #[test]
+fn a_line_that_is_too_long_is_named_as_it_was_sent() {
+    let line = format!("#{}", "x".repeat(ARGUMENT_MAX_BYTES));
+    let (code, message) = shared().post(&json!({ "command": line })).error(400);
+    assert_eq!(code, "bad_request");
+    assert!(message.starts_with("command: has 131074 bytes with its terminator"), "{message}");
+    let ran = shared().run(&["--memory", "99999999999999999999G", "--", "true"]);
+    assert_eq!(ran.status, 125);
+    assert_says(&ran.stderr, &["99999999999999999999G", "is too large, the most that can be said is"]);
+}
+
+#[test]
 fn what_ended_a_command_can_be_raised_at_the_door_it_came_by() {
     let remedy = |body| shared().post(&body).json()["hint"]["remedy"].as_str().unwrap().to_owned();
     for (body, says) in [

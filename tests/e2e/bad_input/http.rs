@@ -45,6 +45,30 @@ fn what_a_body_may_not_say_is_refused() {
 }
 
 #[test]
+fn what_is_refused_says_what_to_do() {
+    let up = shared();
+    let post = |body: &str| {
+        let request = up.request("POST", "/v1/exec").header("Content-Type", "application/json");
+        send(request.body(body.to_owned()))
+    };
+    let host = format!("Host: 127.0.0.1:{}\r\nAuthorization: Bearer {}\r\n", up.port, up.token);
+    let chunked = format!(
+        "POST /v1/exec HTTP/1.1\r\n{host}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
+    );
+    for (answer, words) in [
+        (post(r#"{"command":"true","stdin":{"base64":"***"}}"#), "RFC 4648"),
+        (post(r#"{"command":"true"}x"#), "one JSON object"),
+        (up.raw(chunked.as_bytes()), "Content-Length"),
+        (up.raw(b"GET /v1/workspaces HTTP/1.1\r\nConnection: close\r\n\r\n"), "Host: localhost"),
+    ] {
+        assert_eq!(answer.status, 400);
+        let answer = answer.json();
+        let hint = answer["error"]["hint"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(hint.contains(words), "{words}: {hint}");
+    }
+}
+
+#[test]
 fn bodies_that_are_no_request_are_refused() {
     let post = |body: Vec<u8>| {
         send(shared().request("POST", "/v1/exec").header("Content-Type", "application/json").body(body))

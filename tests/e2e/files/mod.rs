@@ -1,6 +1,7 @@
 //! Workspaces and files through the doors that people use: the command line and HTTP, against the real daemons.
 
 mod named;
+mod patterns;
 
 use crate::harness::{
     daemon::open_directory,
@@ -188,9 +189,7 @@ fn a_command_s_names_and_links_lead_nowhere_outside_the_directory() {
     let patterns = ["*", "*/*", "d/root/etc/passwd", "up/passwd"].map(collect).concat();
     let ran = cordon(&[&["run", "-n"], &patterns[..], &["--into", text(&into), "-c", script]].concat());
     assert_eq!(ran.status, 125, "{}", ran.stderr);
-    for name in
-        ["out/kept", "out/new", "link", "dangling", "dir", "passwd", "pipe", "d/root/etc/passwd", "up/passwd"]
-    {
+    for name in ["out/kept", "out/new", "link", "dangling", "dir", "passwd", "pipe", "d/root", "up"] {
         assert!(
             ran.stderr.contains(&format!("cordon: collecting {name} failed: ")),
             "{name}: {}",

@@ -124,9 +124,10 @@ fn bad_names_and_paths_are_refused_with_the_field_at_each_door() {
         let request = RunRequest { workspace: Some(name.into()), ..line("true") };
         assert!(up.refusal(request).starts_with("bad_request: workspace: "));
     }
-    for path in ["../x", "/etc/x", "a/../../x", "", "a/"] {
+    // With `/` at its end a pattern, and what is got, is a directory.
+    for path in ["../x", "/etc/x", "a/../../x", "", "a//"] {
         let option = format!("{path}=/etc/hostname");
-        let target = format!("PATH: `{path}` ");
+        let target = format!("PATH: `{}` ", path.strip_suffix('/').unwrap_or(path));
         for (arguments, field) in [
             (&["run", "--file", &option, "--", "true"][..], "--file"),
             (&["run", "--json", "--collect", path, "--", "true"], "--collect"),
@@ -151,7 +152,7 @@ fn bad_names_and_paths_are_refused_with_the_field_at_each_door() {
     let (_, message) = up
         .post(&json!({ "command": "true", "files": [{ "path": "a", "content": "", "mode": "4755" }] }))
         .error(400);
-    assert!(message.starts_with("files[0].mode: 0o4755 has more than permission bits"), "{message}");
+    assert_eq!(message, "files[0].mode: \"4755\" has more than permission bits, the limit is \"0777\"");
     // A path that is well formed and leads out by a link: the launch fails, in the words of its step.
     let script = "ln -s /tmp out";
     well(&["run", "-n", "--workspace", "leads-out", "-c", script]);
@@ -164,4 +165,31 @@ fn bad_names_and_paths_are_refused_with_the_field_at_each_door() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn remedies_are_in_the_words_of_the_door() {
+    let up = shared();
+    let hint =
+        |answer: &Value| answer["error"]["hint"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+    let file =
+        |mode: &str| json!({ "command": "cat a", "files": [{ "path": "a", "content": "x", "mode": mode }] });
+    let refused = hint(&up.post(&file("4755")).json());
+    assert!(refused.ends_with("\"0644\" for instance"), "{refused}");
+    assert_eq!(up.exec(&file("0644")).stdout.as_deref(), Some("x"), "what the hint says is taken");
+    let mode = Some(0o4755);
+    let files = vec![FileIn { path: "a".into(), content: vec![], mode }];
+    assert!(up.refusal(RunRequest { files, ..line("true") }).contains("0o4755 has more"));
+    let delete = |name: &str| send(up.request("DELETE", &format!("/v1/workspaces/{name}"))).json();
+    assert_eq!(hint(&delete("not-there")), "GET /v1/workspaces lists those there are");
+    let told = cordon(&["workspace", "delete", "not-there"]).stderr;
+    assert!(told.contains("next: `cordon workspace list`"), "{told}");
+    // A local file that is not there: told with what to do, and the others are put.
+    let ran = cordon(&["workspace", "put", "words", "/no/such", "/etc/hostname"]);
+    assert_eq!(ran.status, 125);
+    assert!(
+        ran.stderr.contains("putting /no/such failed: ") && ran.stderr.contains("\n  next: name a file"),
+        "{ran:?}"
+    );
+    well(&["run", "-n", "--workspace", "words", "--", "test", "-f", "hostname"]);
 }

@@ -274,11 +274,17 @@ impl Executor {
 
     /// Starts another in the same place, after the end of this one.
     pub(crate) fn again(self) -> Self {
+        self.again_after(|| ()).0
+    }
+
+    /// As [`Executor::again`]; something is done in between.
+    pub(crate) fn again_after<T>(self, between: impl FnOnce() -> T) -> (Self, T) {
         let Self { process, client: _, directory } = self;
         drop(process);
+        let done = between();
         let mut command = in_scope(&programs().executor);
         command.arg("--config").arg(directory.path().join("executor.toml"));
-        Self::wait_ready(command, directory)
+        (Self::wait_ready(command, directory), done)
     }
 }
 

@@ -143,9 +143,11 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
         collect: Vec::new(),
         cut: false,
     };
+    // As if the whole had been longer than a text may be, so that nobody could compare it.
+    let cut = cordon_protocol::audit::Text { cut: true, ..lie.clone() }.to_json().unwrap();
     let lie = lie.to_json().unwrap();
     let mut jobs = Vec::new();
-    for text in [lie.as_str(), "{}", "{}},\"uid\":7,{\"text\":{"] {
+    for text in [lie.as_str(), "{}", "{}},\"uid\":7,{\"text\":{", cut.as_str()] {
         let (connection, _stream) = hostile.peer();
         let text = memfd::sealed(text.as_bytes()).unwrap();
         let launch = launch_message(connection, "default", AskedLimits::default());
@@ -178,9 +180,14 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
     verify.arg("--head").arg(directory.join("state/audit.head"));
     let verified = process::run(verify, &[]);
     assert_eq!(verified.status, 1);
-    for (job, says) in
-        jobs.iter().zip(["what ran was not what its text says", "its text is not one", "its text is not one"])
-    {
+    let says = [
+        "what ran was not what its text says",
+        "its text is not one",
+        "its text is not one",
+        "its text says that it was cut, and is too short for that",
+    ];
+    assert_eq!(jobs.len(), says.len());
+    for (job, says) in jobs.iter().zip(says) {
         assert!(verified.stderr.contains(&format!("command {job}: {says}")), "{verified:?}");
     }
 }

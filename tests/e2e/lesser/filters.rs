@@ -2,7 +2,7 @@
 
 use super::hosts::{assert_ends, assert_enforced, assert_gone, assert_workspaces};
 use crate::harness::{
-    PATIENCE,
+    Executor, PATIENCE,
     client::line,
     eventually, host,
     lesser_host::{LesserHost, MOUNTS, WHOLE},
@@ -17,15 +17,19 @@ const fn refusing(refused: &'static [(i64, i32)]) -> LesserHost {
     LesserHost { refused, ..WHOLE }
 }
 
-#[test]
-fn where_namespaces_can_be_made_but_nothing_mounted_commands_run_without_them() {
-    let executor = refusing(MOUNTS).start("");
+/// Commands run, without namespaces, and `doctor` tells what to do about that.
+fn assert_runs_without_namespaces(executor: &Executor) {
     let report = executor.report(&["-c", "echo x > ~/x && cat ~/x"]);
     assert_eq!((report.exit_code, report.stdout.as_deref()), (Some(0), Some("x\n")), "{report:?}");
     assert!(report.enforced.namespaces.is_empty());
     let layers = blocking::doctor(&executor.socket, "test").unwrap();
     let layer = layers.iter().find(|l| l.layer == "namespaces").unwrap();
     assert!(layer.health == Health::Missing && layer.remedy.is_some(), "{layer:?}");
+}
+
+#[test]
+fn where_namespaces_can_be_made_but_nothing_mounted_commands_run_without_them() {
+    assert_runs_without_namespaces(&refusing(MOUNTS).start(""));
     assert!(refusing(MOUNTS).refused().contains("namespaces: "));
 }
 
@@ -93,13 +97,7 @@ fn where_namespaces_cannot_be_left_again_commands_run_without_them() {
         ("(setns)", refusing(&[(libc::SYS_setns, libc::EPERM)])),
         ("(unshare)", refusing(&[(libc::SYS_unshare, libc::EPERM)])),
     ] {
-        let executor = host.start("");
-        let report = executor.report(&["-c", "echo x > ~/x && cat ~/x"]);
-        assert_eq!((report.exit_code, report.stdout.as_deref()), (Some(0), Some("x\n")), "{report:?}");
-        assert!(report.enforced.namespaces.is_empty());
-        let layers = blocking::doctor(&executor.socket, "test").unwrap();
-        let layer = layers.iter().find(|l| l.layer == "namespaces").unwrap();
-        assert!(layer.health == Health::Missing && layer.remedy.is_some(), "{layer:?}");
+        assert_runs_without_namespaces(&host.start(""));
         let said = host.refused();
         assert!(said.contains("namespaces: ") && said.contains(name) && !said.contains("seccomp:"), "{said}");
     }

@@ -164,6 +164,15 @@ fn a_part_that_ends_is_told_with_how_it_ended_and_its_last_lines() {
         kill(Pid::from_raw(part(&up)), signal).unwrap();
         assert_eq!(up.process().wait(Duration::from_secs(30)).code(), Some(1));
         let log = up.process().log();
+        // At once, and not when the other has ended too, which may take its time.
+        let name = says.split_whitespace().nth(1).unwrap();
+        let told = log.find(&format!("cordon: {name} has ended (")).unwrap_or_else(|| panic!("{log}"));
+        let other = if name == "cordon-gateway" {
+            "cordon-executor: ending, nothing more"
+        } else {
+            "cordon-gateway: stopping"
+        };
+        assert!(log.find(other).is_none_or(|ended| told < ended), "{log}");
         let lines: Vec<_> = last_words(&log).lines().collect();
         assert!(lines[0].starts_with(says) && lines[0].ends_with("; its last lines:"), "{log}");
         let next = lines.iter().position(|line| line.starts_with("  next: ")).unwrap();

@@ -40,6 +40,8 @@ fn once_sends_a_command_the_whole_way_prints_its_report_and_ends() {
     }
     // Nothing is there any more that could be tried.
     assert!(!text.contains("Try next") && !text.contains("curl") && !text.contains("Serving"), "{text}");
+    // Nor runs anything, though what ran may still be on its way out.
+    assert!(ran.stderr.contains("nothing more is taken; running: 0 commands"), "{ran:?}");
     assert_eq!(processes_of(directory.path()), Vec::<String>::new());
     assert_eq!(host::mounts_with(&directory.path().to_string_lossy()), Vec::<String>::new());
 }
@@ -182,6 +184,55 @@ fn two_at_once_make_each_user_once() {
         let ran = process::run(command, &[]);
         assert_eq!(ran.status, 0, "{ran:?}");
     }
+}
+
+/// Users that cannot run commands, one that shares its group with another, and `--undo`, in a copy of /etc and an empty
+/// /run that nobody else sees.
+const OTHER_USERS: &str = r#"
+mount --make-rprivate /
+cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && mount -t tmpfs none /run || exit 9
+sed -i -E '/^(execuser|cordon|cordon-exec|cordon-init):/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
+echo 'e2e-shares:x:777:60::/:/bin/false' >>/etc/passwd
+echo 'e2e-zero:x:778:0::/:/bin/false' >>/etc/passwd
+echo 'e2e-further:x:779:779::/:/bin/false' >>/etc/passwd
+echo 'e2e-further:x:779:' >>/etc/group; echo 'e2e-group:x:780:e2e-further' >>/etc/group
+cp /etc/passwd "$1/passwd"; cp /etc/group "$1/group"
+as_before() { diff "$1/passwd" /etc/passwd && diff "$1/group" /etc/group || exit "$2"; }
+for user in nobody e2e-zero e2e-further e2e-group cordon-init; do
+  EXEC_USER=$user "$2" up --once --port 0 --dir "$1/dir" >"$1/log" 2>&1 </dev/null && exit 1
+  cat "$1/log"
+  grep -q "EXEC_USER=$user failed: " "$1/log" && ! grep -q 'executor.toml' "$1/log" || exit 2
+  [ ! -e "$1/dir" ] || exit 3
+  as_before "$1" 4
+done
+EXEC_USER=e2e-shares "$2" up --once --port 0 --dir "$1/dir" >"$1/log" 2>&1 </dev/null || { cat "$1/log"; exit 5; }
+grep -q '^execuser:' /etc/group && ! grep -q '^e2e-shares:' /etc/group || exit 6
+"$2" up --undo --dir "$1/dir" || exit 7
+as_before "$1" 8
+"#;
+
+#[test]
+fn a_user_that_cannot_run_commands_is_named_before_anything_is_made_and_undo_takes_all_that_was() {
+    shared();
+    let directory = open_directory();
+    let mut command = process::tied(std::path::Path::new("unshare"));
+    command
+        // With processes of its own: userdel(8) keeps a user that somebody runs as.
+        .args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            "-c",
+            OTHER_USERS,
+            "users",
+        ])
+        .arg(directory.path())
+        .arg(&programs().cordon);
+    let ran = process::run(command, &[]);
+    assert_eq!(ran.status, 0, "{ran:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A file and those that a rotation has moved aside, as one.
+//! A file and those that a rotation has moved aside, as one; a trail and its texts likewise, as of one moment.
 
 use cordon_protocol::audit::{older_number, older_path};
 use std::{
@@ -6,10 +6,14 @@ use std::{
     io::{self, BufRead, BufReader},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// Looks at the files before those that were found are believed to belong together.
 const LOOKS: usize = 100;
+/// Between two looks for a file that is not there.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A file that is read line by line.
 #[derive(Debug)]
@@ -19,6 +23,10 @@ pub(super) struct Part {
     pub(super) reader: BufReader<File>,
     /// Its number on the file system.
     pub(super) inode: u64,
+    /// Bytes it had when it was opened.
+    length: u64,
+    /// Bytes of it that have been read.
+    at: u64,
 }
 
 /// A line.
@@ -33,8 +41,14 @@ pub(super) struct Read {
 impl Part {
     fn open(path: PathBuf) -> io::Result<Self> {
         let file = File::open(&path)?;
-        let inode = file.metadata()?.ino();
-        Ok(Self { path, reader: BufReader::new(file), inode })
+        let meta = file.metadata()?;
+        let (inode, length) = (meta.ino(), meta.len());
+        Ok(Self { path, reader: BufReader::new(file), inode, length, at: 0 })
+    }
+
+    /// The next line had begun when the file was opened.
+    pub(super) fn was_there(&self) -> bool {
+        self.at < self.length
     }
 
     /// The next line; none at its end.
@@ -43,6 +57,7 @@ impl Part {
         if self.reader.read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
+        self.at += u64::try_from(line.len()).unwrap_or(u64::MAX);
         let whole = line.pop_if(|last| *last == b'\n').is_some();
         Ok(Some(Read { text: String::from_utf8_lossy(&line).into_owned(), whole }))
     }
@@ -62,21 +77,87 @@ pub(in crate::commands) fn older(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// All of them, the oldest first, the file itself last where there is one. A rotation meanwhile does not tear them
 /// apart.
 pub(super) fn all(path: &Path) -> io::Result<Vec<Part>> {
-    let mut last = None;
+    unmoved(|| opened(path), |parts| Some(names(parts)))
+}
+
+/// A trail and its texts, as [`all`], with no rotation between both. What the trail has has its text, as that is written
+/// first; what the texts had when they were opened has its launch, but for one that is being written.
+#[derive(Debug)]
+pub(super) struct Both {
+    pub(super) trail: Vec<Part>,
+    pub(super) texts: Vec<Part>,
+}
+
+/// Opens both.
+pub(super) fn both(trail: &Path, texts: &Path) -> io::Result<Both> {
+    let open = || {
+        // Before the trail, which then knows what they had.
+        let texts = opened(texts).or_else(|error| gone(error).unwrap_or_else(|| Ok(Vec::new())))?;
+        Ok(Both { texts, trail: opened(trail)? })
+    };
+    // In the midst of a rotation there is no trail for a moment.
+    let is_there = |both: &Both| both.trail.last().is_some_and(|last| last.path == trail);
+    unmoved(open, |both| is_there(both).then(|| (names(&both.trail), names(&both.texts))))
+}
+
+/// What a look found that was followed by one that found the same. The first is kept until then, so that no other file
+/// can have the number of one of its files.
+fn unmoved<T, N: PartialEq>(
+    look: impl Fn() -> io::Result<T>,
+    name: impl Fn(&T) -> Option<N>,
+) -> io::Result<T> {
+    let mut last: Option<T> = None;
     for _ in 0..LOOKS {
-        let paths = older(path)?.into_iter().chain([path.to_owned()]);
-        let parts: Vec<_> = paths
-            .filter_map(|path| Part::open(path).map_or_else(gone, |part| Some(Ok(part))))
-            .collect::<io::Result<_>>()?;
-        let found: Vec<_> = parts.iter().map(|part| (part.path.clone(), part.inode)).collect();
-        if last.as_ref() == Some(&found) {
-            return Ok(parts);
+        let now = look()?;
+        match (last.take(), name(&now)) {
+            (Some(found), Some(names)) if name(&found).as_ref() == Some(&names) => return Ok(found),
+            (_, None) => thread::sleep(PAUSE),
+            _ => {}
         }
-        last = Some(found);
+        last = Some(now);
     }
-    Err(io::Error::other("they are moved aside all the time"))
+    match last.as_ref().and_then(name) {
+        Some(_) => Err(io::Error::other("they are moved aside all the time")),
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+fn names(parts: &[Part]) -> Vec<(PathBuf, u64)> {
+    parts.iter().map(|part| (part.path.clone(), part.inode)).collect()
+}
+
+fn opened(path: &Path) -> io::Result<Vec<Part>> {
+    let paths = older(path)?.into_iter().chain([path.to_owned()]);
+    paths.filter_map(|path| Part::open(path).map_or_else(gone, |part| Some(Ok(part)))).collect()
 }
 
 fn gone<T>(error: io::Error) -> Option<io::Result<T>> {
     (error.kind() != io::ErrorKind::NotFound).then_some(Err(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn files_that_were_moved_meanwhile_are_looked_at_again() {
+        // The names that each look finds; none is in the midst of a rotation.
+        for (looks, found) in [
+            (&[Some(1), Some(1)][..], Some(0)),
+            (&[Some(1), Some(2), Some(2)], Some(1)),
+            (&[None, None, Some(3), Some(3)], Some(2)),
+            (&[Some(1), None, Some(1), Some(2), Some(2)], Some(3)),
+        ] {
+            let number = Cell::new(0);
+            let look = || Ok(number.replace(number.get() + 1));
+            assert_eq!(unmoved(look, |look: &usize| looks[*look]).ok(), found, "{looks:?}");
+            assert_eq!(number.get(), looks.len());
+        }
+        let number = Cell::new(0);
+        let look = || Ok(number.replace(number.get() + 1));
+        assert_eq!(unmoved(look, |look| Some(*look)).unwrap_err().kind(), io::ErrorKind::Other);
+        let gone = unmoved(|| Ok(()), |()| None::<u8>).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod files;
 mod tail;
+mod texts;
 mod verify;
 
 use crate::{exit_status, failure::Failure, output};
@@ -14,6 +15,7 @@ use cordon_protocol::{
 use jiff::Timestamp;
 use std::{
     collections::HashMap,
+    io,
     path::{Path, PathBuf},
 };
 use tail::{Changes, Tail};
@@ -24,7 +26,16 @@ Examples:
   sudo cordon audit show --follow --json | jq 'select(.event == \"refused\")'
   sudo cordon audit verify
   sudo cordon audit verify --anchors LOG     LOG holds what the executor logged (`-` is standard input)
-  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3";
+  sudo cordon audit verify --partial --file audit.jsonl.3 --texts commands.jsonl.3
+
+Both files are for root alone: the texts are what every user has run, with arguments, environment (values of --env, and so \
+any secret given there), working directory and names of files.";
+
+const STATUS: &str = "\
+Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could
+not be compared, each of which is named: the text of a request that is longer than 64K is cut, and what is older than
+the trail has no launch there. Of files that came along it is compared whether there were some; which, the texts alone
+say. The executor may run meanwhile.";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -53,8 +64,8 @@ enum Action {
         json: bool,
     },
     /// Check that no line was changed, taken out, moved or cut off, and that what ran is what the texts say; 1
-    /// when not
-    #[command(after_help = EXAMPLES)]
+    /// when not, 3 when not all could be compared
+    #[command(after_help = format!("{EXAMPLES}\n\n{STATUS}"))]
     Verify {
         /// Where the executor keeps the head [default: where `cordon up` and the package put it]
         #[arg(long, value_name = "FILE")]
@@ -91,9 +102,17 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     }
 }
 
-fn unreadable(path: &Path, error: impl std::fmt::Display) -> Failure {
-    let next = "read it as root or as a member of group cordon; name another with --file";
-    Failure::new(format!("reading the audit trail {}", path.display()), error, next)
+fn unreadable(path: &Path, error: io::Error) -> Failure {
+    let what = format!("reading the audit trail {}", path.display());
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let cause = "only root may read it: it has what every user has run, values of --env included";
+        return Failure::new(
+            what,
+            cause,
+            "read it as root: `sudo cordon audit`, with the same words after it",
+        );
+    }
+    Failure::new(what, error, "see where the executor writes it (`audit`); name another with --file")
 }
 
 fn show(path: &Path, texts: &Path, follow: bool, json: bool) -> Result<u8, Failure> {
@@ -207,6 +226,10 @@ fn description(line: &Line) -> String {
         Entry::Reloaded { taken_over: false, configuration } => {
             format!("configuration refused, as before{}", configuration_of(configuration))
         }
+        Entry::BegunAnew { found: Some(last) } => {
+            format!("begun anew: what was here is gone, older files end with {last}")
+        }
+        Entry::BegunAnew { found: None } => "begun anew: what was here is gone".to_owned(),
         Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::TextsDropped { before } => format!("rotation: texts before that of {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {

@@ -1,15 +1,20 @@
 //! `cordon audit verify`: whether the trail is the one that was written, and what ran what its texts say.
 
-use super::{files, unreadable};
+use super::{
+    files::{self, Both, Part},
+    texts::{Compared, Recorded, Scope},
+    unreadable,
+};
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
-    audit::{Entry, Head, Line, Walk, compare, read_text_line},
+    audit::{Head, Walk},
     counted,
 };
 use std::{
-    collections::{BTreeMap, HashMap},
     fs, io,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// What to check.
@@ -27,52 +32,141 @@ pub(super) struct Check<'a> {
     pub(super) partial: bool,
 }
 
-/// Checks the trail, then the texts against it.
+/// Looks before what may be of a moment is believed.
+const LOOKS: usize = 10;
+/// Between two of them. The executor writes a text, the line of its launch and the head one after the other, and does
+/// not tell when all are there.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Checks the trail, then the texts against it, also while the executor writes both.
 pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
     let anchors = check.anchors.map(read_anchors).transpose()?.unwrap_or_default();
-    let mut walked = Walked::default();
-    walked.follow(check.trail, &anchors)?;
-    if walked.problems.is_empty() {
-        walked.finish(check, anchors)?;
-    }
-    // A trail that does not hold says nothing about texts.
-    let Walked { walk, lines, files, problems, recorded } = walked;
-    let mut compared = Compared::default();
-    if problems.is_empty() {
-        compared = recorded.compare(check.texts, check.partial)?;
-    }
-    let problems: Vec<_> = problems.into_iter().chain(compared.problems).collect();
-    for (file, problem) in &problems {
-        output::complain(&format!("cordon: {}: {problem}", file.display()));
-    }
-    if !problems.is_empty() {
-        return Ok(exit_status::FAILURE);
-    }
-    if compared.gone > 0 {
-        let commands = counted(compared.gone, "command");
-        output::complain(&format!(
-            "cordon: note: {commands} without a text: it was rotated away or is elsewhere"
-        ));
-    }
-    let in_files = if files > 1 { format!(" in {files} files") } else { String::new() };
-    let last = walk.head().seq;
-    let (trail, texts) = (check.trail.display(), check.texts.display());
-    let hold = if lines == 1 { "holds" } else { "hold" };
-    let lines = counted(lines, "line");
-    output::print(&format!("{trail}: {lines}{in_files} {hold}, up to number {last}\n"))?;
-    let cut = match compared.cut {
-        0 => String::new(),
-        1 => ", and 1 was cut, so that only a part could be compared".to_owned(),
-        cut => format!(", and {cut} were cut, so that only a part could be compared"),
-    };
-    let are = if compared.whole == 1 { "is" } else { "are" };
-    let whole = counted(compared.whole, "text");
-    output::print(&format!("{texts}: {whole} {are} of what ran{cut}\n"))?;
-    Ok(exit_status::SUCCESS)
+    settled(|| Seen::look(check, &anchors), |seen| seen.may_pass(check.partial))?.tell(check)
 }
 
-/// A file, and what is wrong with it.
-type Problem = (PathBuf, String);
+/// The first look that found nothing which may pass, or the last of all.
+fn settled<T>(
+    mut look: impl FnMut() -> Result<T, Failure>,
+    may_pass: impl Fn(&T) -> bool,
+) -> Result<T, Failure> {
+    let mut seen = look()?;
+    for _ in 1..LOOKS {
+        if !may_pass(&seen) {
+            break;
+        }
+        thread::sleep(PAUSE);
+        seen = look()?;
+    }
+    Ok(seen)
+}
+
+/// What is wrong with a file.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) file: PathBuf,
+    pub(super) text: String,
+    /// It may be so for a moment only, while the executor writes.
+    pub(super) may_pass: bool,
+}
+
+/// What one look has found.
+#[derive(Debug)]
+struct Seen {
+    walked: Walked,
+    compared: Compared,
+    has_head: bool,
+}
+
+impl Seen {
+    fn look(check: &Check<'_>, anchors: &[Head]) -> Result<Self, Failure> {
+        // Before the trail, which then has its line: the head is written last of all.
+        let kept_in = head_file(check);
+        let head = kept_in.as_deref().map(read_head).transpose()?;
+        let Both { trail, texts } =
+            files::both(check.trail, check.texts).map_err(|e| unreadable(check.trail, e))?;
+        let mut walked = Walked { files: trail.len(), head, ..Walked::default() };
+        walked.follow(trail, anchors)?;
+        if walked.problems.is_empty() {
+            let since = kept_in.as_deref().map(read_head).transpose()?;
+            walked.finish(check, anchors, since);
+        }
+        // A trail that does not hold says nothing about texts.
+        let mut compared = Compared::default();
+        if walked.problems.is_empty() {
+            let recorded = std::mem::take(&mut walked.recorded);
+            let scope = Scope { gone: !walked.walk.missing().is_empty(), partial: check.partial };
+            compared = recorded.compare(check.texts, texts, scope)?;
+        }
+        Ok(Self { walked, compared, has_head: kept_in.is_some() })
+    }
+
+    fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.walked.problems.iter().chain(&self.compared.problems)
+    }
+
+    /// Whether another look may find less.
+    fn may_pass(&self, partial: bool) -> bool {
+        let older = !partial && !self.compared.older.is_empty();
+        (older || self.problems().next().is_some()) && self.problems().all(|problem| problem.may_pass)
+    }
+
+    fn tell(self, check: &Check<'_>) -> Result<u8, Failure> {
+        let tell = |file: &Path, text: &str| {
+            output::complain(&output::visible(&format!("cordon: {}: {text}", file.display())));
+        };
+        if !self.has_head && !check.partial {
+            output::complain(
+                "cordon: note: no head was found to compare with, so that lines cut off the end are not missed; name it with --head",
+            );
+        }
+        self.problems().for_each(|problem| tell(&problem.file, &problem.text));
+        if self.problems().next().is_some() {
+            return Ok(exit_status::FAILURE);
+        }
+        let Walked { walk, lines, files, .. } = self.walked;
+        let Compared { whole, cut, older, without, .. } = self.compared;
+        for job in &cut {
+            tell(check.texts, &format!("command {job}: its text was cut, and what is missing is not known"));
+        }
+        // Of a part nothing else is to be expected.
+        let older = if check.partial { Vec::new() } else { older };
+        for job in &older {
+            tell(
+                check.texts,
+                &format!("command {job}: its text is older than the trail, and nothing says that it ran"),
+            );
+        }
+        let in_files = if files > 1 { format!(" in {files} files") } else { String::new() };
+        let last = walk.head().seq;
+        let (trail, texts) = (check.trail.display(), check.texts.display());
+        let hold = if lines == 1 { "holds" } else { "hold" };
+        let lines = counted(lines, "line");
+        output::print(&format!("{trail}: {lines}{in_files} {hold}, up to number {last}\n"))?;
+        for missing in walk.missing() {
+            let (from, to) = (missing.start(), missing.end());
+            output::complain(&format!(
+                "cordon: note: {trail}: numbers {from} to {to} are in no file: they were gone when the executor began the trail \
+                 anew; verify what was moved away by itself, with --partial --file"
+            ));
+        }
+        if without > 0 {
+            let commands = counted(without, "command");
+            output::complain(&format!(
+                "cordon: note: {commands} without a text: it was rotated away or is elsewhere"
+            ));
+        }
+        let cut_too = match cut.len() {
+            0 => String::new(),
+            1 => ", and 1 was cut, so that it could not be compared".to_owned(),
+            cut => format!(", and {cut} were cut, so that they could not be compared"),
+        };
+        let are = if whole == 1 { "is" } else { "are" };
+        let whole = counted(whole, "text");
+        output::print(&format!("{texts}: {whole} {are} of what ran{cut_too}\n"))?;
+        let all = cut.is_empty() && older.is_empty();
+        Ok(if all { exit_status::SUCCESS } else { exit_status::UNPROVEN })
+    }
+}
 
 /// How far the trail has been followed.
 #[derive(Debug, Default)]
@@ -80,24 +174,26 @@ struct Walked {
     walk: Walk,
     lines: u64,
     files: usize,
+    /// The head, as it was before the trail was opened.
+    head: Option<Head>,
+    /// Its line is there.
+    has_head: bool,
     problems: Vec<Problem>,
     recorded: Recorded,
 }
 
 impl Walked {
-    /// Goes along all files, up to the first thing that is wrong.
-    fn follow(&mut self, path: &Path, anchors: &[Head]) -> Result<(), Failure> {
-        let parts = files::all(path).map_err(|e| unreadable(path, e))?;
-        if parts.last().is_none_or(|last| last.path != path) {
-            return Err(unreadable(path, io::Error::from(io::ErrorKind::NotFound)));
-        }
-        self.files = parts.len();
+    /// Goes along all files as long as they were when they were opened, up to the first thing that is wrong.
+    fn follow(&mut self, parts: Vec<Part>, anchors: &[Head]) -> Result<(), Failure> {
         for mut part in parts {
             self.walk.begin_file();
-            while let Some(line) = part.next().map_err(|e| unreadable(&part.path, e))? {
+            while part.was_there() {
+                let line = part.next().map_err(|e| unreadable(&part.path, e))?;
+                // One that could not be written whole was taken back.
+                let Some(line) = line else { break };
                 self.lines += 1;
-                if let Err(problem) = self.step(&line, anchors) {
-                    self.problems.push((part.path, problem));
+                if let Err(text) = self.step(&line, anchors) {
+                    self.problems.push(Problem { file: part.path, text, may_pass: !line.whole });
                     return Ok(());
                 }
             }
@@ -109,146 +205,44 @@ impl Walked {
         let entry = self.walk.step(&line.text).map_err(|broken| broken.to_string())?;
         self.recorded.add(entry);
         let here = self.walk.head();
-        if anchors.iter().any(|anchor| anchor.seq == here.seq && anchor.hash != here.hash) {
+        let replaced = |kept: &Head| kept.seq == here.seq && kept.hash != here.hash;
+        if anchors.iter().any(replaced) {
             let seq = here.seq;
             return Err(format!("number {seq} is not the line that the log names: the trail was replaced"));
         }
+        self.has_head |= self.head.as_ref().is_some_and(|head| head == here);
         if line.whole { Ok(()) } else { Err("the last line is cut off".to_owned()) }
     }
 
-    /// Compares both ends with what is known of them.
-    fn finish(&mut self, check: &Check<'_>, anchors: Vec<Head>) -> Result<(), Failure> {
-        let default = check.trail.with_file_name("state").join("executor/audit.head");
-        let candidates = [default, PathBuf::from("/var/lib/cordon/executor/audit.head")];
-        let mut usual = candidates.into_iter().filter(|_| !check.partial);
-        let kept = check.head.map(Path::to_owned).or_else(|| usual.find(|file| file.exists()));
-        let kept = kept.map(|file| read_head(&file)).transpose()?;
-        let last = anchors.into_iter().max_by_key(|anchor| anchor.seq);
+    /// Compares both ends with what is known of them; `since` is the head as it is after all was read.
+    fn finish(&mut self, check: &Check<'_>, anchors: &[Head], since: Option<Head>) {
+        let end = self.walk.head();
         let mut problems = Vec::new();
-        if let Some(kept) = &kept {
-            problems.extend(self.walk.finish(kept).err().map(|broken| broken.to_string()));
+        // What was added between both looks is no matter, if its head has come.
+        let wrong = |head: &Head| self.walk.finish(head).err().map(|broken| (broken.to_string(), true));
+        let before = self.head.as_ref().filter(|_| !self.has_head);
+        let beyond = since.as_ref().filter(|since| since.seq <= end.seq);
+        problems.extend(before.or(beyond).and_then(wrong));
+        let last = anchors.iter().max_by_key(|anchor| anchor.seq);
+        if let Some(last) = last.filter(|last| last.seq > end.seq) {
+            let (last, end) = (last.seq, end.seq);
+            problems.push((format!("the log names number {last}, the trail ends with {end}"), false));
         }
-        let end = self.walk.head().seq;
-        if let Some(last) = last.filter(|last| last.seq > end) {
-            problems.push(format!("the log names number {}, the trail ends with {end}", last.seq));
+        let said = self.walk.missing().iter().any(|missing| *missing.start() == 1);
+        if !check.partial && !said {
+            problems.extend(self.recorded.missing_before().map(|problem| (problem, false)));
         }
-        if !check.partial {
-            problems.extend(self.recorded.missing_before());
-        }
-        self.problems.extend(problems.into_iter().map(|problem| (check.trail.to_owned(), problem)));
-        if kept.is_none() && !check.partial {
-            output::complain(
-                "cordon: note: no head was found to compare with, so that lines cut off the end are not missed; name it with --head",
-            );
-        }
-        Ok(())
+        let problem = |(text, may_pass)| Problem { file: check.trail.to_owned(), text, may_pass };
+        self.problems.extend(problems.into_iter().map(problem));
     }
 }
 
-/// What the trail says of the texts.
-#[derive(Debug, Default)]
-struct Recorded {
-    /// Launches that have a text, by the number of their command, with the number of their line.
-    launches: BTreeMap<String, (u64, Entry)>,
-    /// Texts are kept from this line on, after the last rotation that removed some.
-    texts_from: Option<u64>,
-    /// The hash of the patterns of what was collected.
-    collected: HashMap<String, String>,
-    /// Number of the first line.
-    first: Option<u64>,
-    /// What is kept begins with this number, after the last rotation that removed something.
-    dropped_before: Option<u64>,
-}
-
-/// How the texts stand to it.
-#[derive(Debug, Default)]
-struct Compared {
-    whole: u64,
-    cut: u64,
-    /// Launches whose text need not be there.
-    gone: u64,
-    problems: Vec<Problem>,
-}
-
-impl Recorded {
-    fn add(&mut self, line: Line) {
-        self.first.get_or_insert(line.seq);
-        match line.entry {
-            Entry::Launch { ref job, text: Some(_), .. } => {
-                self.launches.insert(job.clone(), (line.seq, line.entry));
-            }
-            Entry::Collected { job, request } => {
-                self.collected.insert(job, request);
-            }
-            Entry::TextsDropped { before } => {
-                self.texts_from = self.launches.get(&before).map(|(seq, _)| *seq);
-            }
-            Entry::Dropped { before } => self.dropped_before = Some(before),
-            _ => {}
-        }
-    }
-
-    /// Lines that no rotation has removed, and that are not there.
-    fn missing_before(&self) -> Option<String> {
-        let first = self.first.filter(|first| *first > self.dropped_before.unwrap_or(1))?;
-        Some(format!(
-            "it begins with number {first}, and says of no rotation that removed all before it: an older file is \
-             missing; where it is kept elsewhere, add --partial"
-        ))
-    }
-
-    /// Compares every text with its launch. Each file is moved aside by itself: texts before the first that the trail
-    /// knows are no matter where it has lost its beginning, nor is a launch without a text before those that are kept;
-    /// of a part neither end is.
-    fn compare(mut self, path: &Path, partial: bool) -> Result<Compared, Failure> {
-        let mut compared = Compared::default();
-        let mut older = self.first.is_some_and(|first| first > 1);
-        let (mut from, mut to) = (None, 0);
-        let (mut unknown, mut between) = (Vec::new(), 0);
-        let parts = match files::all(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            parts => parts.map_err(|e| unreadable(path, e))?,
-        };
-        for mut part in parts {
-            let mut number = 0;
-            while let Some(line) = part.next().map_err(|e| unreadable(&part.path, e))? {
-                number += 1;
-                let mut wrong = |problem: String| compared.problems.push((part.path.clone(), problem));
-                let Some((about, _)) = read_text_line(&line.text) else {
-                    wrong(format!("line {number}: not the text of a command"));
-                    continue;
-                };
-                let job = about.job;
-                let Some((seq, launch)) = self.launches.remove(&job) else {
-                    if !older {
-                        let problem = format!("command {job}: there is a text and no launch of it");
-                        unknown.push((part.path.clone(), problem));
-                    }
-                    continue;
-                };
-                older = false;
-                from.get_or_insert(seq);
-                (to, between) = (seq, unknown.len());
-                match compare(&line.text, &launch, self.collected.get(&job).map(String::as_str)) {
-                    Ok(true) => compared.whole += 1,
-                    Ok(false) => compared.cut += 1,
-                    Err(problem) => wrong(format!("command {job}: {problem}")),
-                }
-            }
-        }
-        // Of a part, the last may be of launches that are elsewhere.
-        unknown.truncate(if partial { between } else { unknown.len() });
-        compared.problems.append(&mut unknown);
-        let kept = self.texts_from.unwrap_or(0);
-        for (job, (seq, _)) in self.launches {
-            if seq < kept || partial && (from.is_none_or(|from| seq < from) || seq > to) {
-                compared.gone += 1;
-            } else {
-                compared.problems.push((path.to_owned(), format!("command {job}: its text is missing")));
-            }
-        }
-        Ok(compared)
-    }
+/// Where the head is kept that is to be compared with.
+fn head_file(check: &Check<'_>) -> Option<PathBuf> {
+    let default = check.trail.with_file_name("state").join("executor/audit.head");
+    let candidates = [default, PathBuf::from("/var/lib/cordon/executor/audit.head")];
+    let mut usual = candidates.into_iter().filter(|_| !check.partial);
+    check.head.map(Path::to_owned).or_else(|| usual.find(|file| file.exists()))
 }
 
 /// The head that the executor keeps: number and hash.
@@ -258,8 +252,8 @@ fn read_head(file: &Path) -> Result<Head, Failure> {
     let text = fs::read_to_string(file).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Failure::new(
             format!("reading the head {}", file.display()),
-            "only root may read it; the group may read the trail alone",
-            "verify as root: `sudo cordon audit verify`, with the same options; `cordon audit show` needs no root",
+            "only root may read it",
+            "verify as root: `sudo cordon audit verify`, with the same options",
         ),
         _ => failed(error.to_string()),
     })?;
@@ -283,3 +277,6 @@ fn read_anchors(file: &Path) -> Result<Vec<Head>, Failure> {
     let anchor = |line: &str| line.split_once("audit head ").and_then(|(_, rest)| parse_head(rest.trim()));
     Ok(text.lines().filter_map(anchor).collect())
 }
+
+#[cfg(test)]
+mod tests;

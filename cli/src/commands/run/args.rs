@@ -19,11 +19,14 @@ Sizes take K, M or G (1024); times ms, s, m or h. Output passes through as it co
 report is printed instead. The workspace is the home directory, where the command starts: a private one that goes \
 with it, or a named one that stays.
 
-Patterns of --collect are as a shell's, `**` standing for any directories. At most 256 files of 4M each and 16M \
+Patterns of --collect are as a shell's, `**` standing for any directories, and a `/` at the end for all that is in the directories that match. At most 256 files of 4M each and 16M \
 together are collected, whatever ended the command. Each keeps its path below DIR and its permission bits, less those \
 that umask takes; nothing is written outside DIR, through a link, or over what is not a regular file. One that could \
 not be collected whole or written is told on standard error, and makes the exit status 125 where the command's own \
 would be 0. Without --into they are in the `collected` of --json's report, which tells of such a one instead.
+
+With --json a refusal or failure of Cordon's own is {\"error\":{\"code\",\"message\",\"hint\"}} on standard output, and told on \
+standard error as well.
 
 Exit status: the command's own; 128+N when signal N ended it; 124 time-out; 137 out of memory; 141 output \
 limit; 130 cancelled; 122 disk limit; 126 not executable; 127 not found; 125 when Cordon itself failed or \
@@ -83,7 +86,7 @@ pub(crate) struct Args {
     pub(super) no_stdin: bool,
     /// Print one report as JSON instead of the output
     #[arg(long)]
-    pub(super) json: bool,
+    pub(in crate::commands) json: bool,
     /// Program and its arguments, no shell between
     #[arg(last = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<String>,

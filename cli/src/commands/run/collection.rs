@@ -18,9 +18,7 @@ impl Collection {
     /// Prepares for what these arguments ask for, before anything runs.
     pub(super) fn new(args: &Args) -> Result<Self, Failure> {
         let wanted = !args.collect.is_empty();
-        let bad = |problem: &str, next: &str| {
-            Err(Failure::Told { problem: problem.to_owned(), next: next.to_owned() })
-        };
+        let bad = |problem: &str, next: &str| Err(Failure::bad_request(problem, next));
         if wanted && !args.json && args.into.is_none() {
             let next = "name a directory with --into, or have them in the report with --json";
             return bad("--collect: nothing says where collected files go", next);

@@ -12,7 +12,7 @@ const MORE: &str = "send large input as standard input, or use `cordon workspace
 
 /// Reads them, each path once, as many and as much as a request takes.
 pub(super) fn read(entries: &[(String, PathBuf)]) -> Result<Vec<FileIn>, Failure> {
-    let told = |problem: String, next: &str| Failure::Told { problem, next: next.to_owned() };
+    let told = |problem: String, next: &str| Failure::bad_request(problem, next);
     if entries.len() > limits::FILES_MAX {
         let problem = format!("--file: is given {} times, the limit is {}", entries.len(), limits::FILES_MAX);
         return Err(told(problem, "send a tar archive as standard input, or use `cordon workspace put`"));
@@ -52,7 +52,7 @@ mod tests {
 
     fn problem(entries: &[(String, PathBuf)]) -> String {
         match read(entries) {
-            Err(Failure::Told { problem, .. }) => problem,
+            Err(Failure::Told { problem, .. } | Failure::Coded { problem, .. }) => problem,
             other => panic!("{other:?}"),
         }
     }

@@ -43,8 +43,12 @@ pub(crate) fn execute(args: Args, socket: &Path) -> Result<u8, Failure> {
     let ended = follow(&mut connection, &mut collection);
     // What came first explains the rest: after either of these the connection just ends.
     if let Some(status) = interruption.status() {
-        if let (true, Ok(report)) = (json, ended) {
-            output::print_json(&FullReport { report, collected: collection.listed() })?;
+        match ended {
+            Ok(report) if json => {
+                output::print_json(&FullReport { report, collected: collection.listed() })?;
+            }
+            Err(stop) if json => stop.into_failure(socket).print_json(),
+            _ => {}
         }
         return Ok(status);
     }

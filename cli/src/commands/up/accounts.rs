@@ -1,6 +1,6 @@
 //! The users that keep Cordon's parts apart, made where they are missing.
 
-use super::environment::Settings;
+use super::{conflicts, environment::Settings};
 use crate::{failure::Failure, output};
 use nix::unistd::{Group, User};
 use std::{
@@ -26,8 +26,7 @@ const ACCOUNTS: [(&str, &str); 4] = [
 const MARK: &str = "made by cordon up";
 /// Held shared by every `cordon up`, exclusively by `--undo`. /run is root's alone.
 const IN_USE: &str = "/run/cordon-accounts.lock";
-/// Held while accounts are made: groupadd looks for the name before it takes its own lock, so that of two at once
-/// the second would give the group another number.
+/// Held while accounts are looked at and made: each `cordon up` sees all that another has made, or none.
 const MAKING: &str = "/run/cordon-accounts-making.lock";
 /// Where the tools are, whatever root's PATH says.
 const TOOLS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -38,7 +37,8 @@ pub(super) struct InUse {
     _lock: File,
 }
 
-/// Makes what is missing: also the user of the settings, where it is another.
+/// Makes what is missing: also the user of the settings, where it is another. Before that, all that are there are
+/// looked at. A group is made with its user alone, so that whoever finds our mark at the user knows both.
 pub(super) fn ensure(settings: &Settings) -> Result<InUse, Failure> {
     let lock = lock_file(IN_USE)?;
     lock.lock_shared().map_err(|e| lock_failed(IN_USE, e))?;
@@ -47,29 +47,17 @@ pub(super) fn ensure(settings: &Settings) -> Result<InUse, Failure> {
     let home = settings.home.to_string_lossy();
     let named =
         Some((settings.user.as_str(), &*home)).filter(|(name, _)| ACCOUNTS.iter().all(|(a, _)| a != name));
+    conflicts::check(&settings.user)?;
     for (name, home) in ACCOUNTS.into_iter().chain(named) {
-        if !group_exists(name)? {
-            make("group", name, &["groupadd", "--system", name], || group_exists(name))?;
+        if user_exists(name)? {
+            continue;
         }
-        if !user_exists(name)? {
-            let shell = ["/usr/sbin/nologin", "/sbin/nologin"].into_iter().find(|s| Path::new(s).exists());
-            let shell = shell.unwrap_or("/bin/false");
-            let words = [
-                "useradd",
-                "--system",
-                "--gid",
-                name,
-                "--no-create-home",
-                "--home-dir",
-                home,
-                "--shell",
-                shell,
-                "--comment",
-                MARK,
-                name,
-            ];
-            make("user", name, &words, || user_exists(name))?;
-        }
+        let shell = ["/usr/sbin/nologin", "/sbin/nologin"].into_iter().find(|s| Path::new(s).exists());
+        let shell = shell.unwrap_or("/bin/false");
+        let mut words = vec!["useradd", "--system"];
+        words.extend(if group(name)?.is_some() { vec!["--gid", name] } else { vec!["--user-group"] });
+        words.extend(["--no-create-home", "--home-dir", home, "--shell", shell, "--comment", MARK, name]);
+        make(name, &words)?;
     }
     Ok(InUse { _lock: lock })
 }
@@ -122,21 +110,16 @@ fn marked(line: &str) -> Option<String> {
 }
 
 /// Runs the tool; another `cordon up` may have been faster, and that is as good.
-fn make(
-    kind: &str,
-    name: &str,
-    words: &[&str],
-    exists: impl Fn() -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+fn make(name: &str, words: &[&str]) -> Result<(), Failure> {
     match run(words) {
         Ok(()) => {
-            output::complain(&format!("cordon: made {kind} {name}"));
+            output::complain(&format!("cordon: made user {name}, with a group of its own"));
             Ok(())
         }
-        Err(_) if exists()? => Ok(()),
+        Err(_) if user_exists(name)? => Ok(()),
         Err(cause) => {
             let next = format!("make it yourself: {}", words.join(" "));
-            Err(Failure::new(format!("making {kind} {name}"), cause, next))
+            Err(Failure::new(format!("making user {name}"), cause, next))
         }
     }
 }
@@ -164,19 +147,15 @@ fn user_exists(name: &str) -> Result<bool, Failure> {
     user(name).map(|found| found.is_some())
 }
 
-fn group_exists(name: &str) -> Result<bool, Failure> {
-    group(name).map(|found| found.is_some())
-}
-
-fn user(name: &str) -> Result<Option<User>, Failure> {
+pub(super) fn user(name: &str) -> Result<Option<User>, Failure> {
     User::from_name(name).map_err(|e| lookup_failed(name, e))
 }
 
-fn group(name: &str) -> Result<Option<Group>, Failure> {
+pub(super) fn group(name: &str) -> Result<Option<Group>, Failure> {
     Group::from_name(name).map_err(|e| lookup_failed(name, e))
 }
 
-fn lookup_failed(name: &str, error: nix::errno::Errno) -> Failure {
+pub(super) fn lookup_failed(name: &str, error: nix::errno::Errno) -> Failure {
     Failure::new(
         format!("looking up {name}"),
         error,

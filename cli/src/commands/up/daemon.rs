@@ -137,10 +137,12 @@ impl Daemon {
     }
 }
 
-/// An error when one of the daemons has ended, with its last words.
+/// An error when one of the daemons has ended, with its last words. That one has is told at once: the other is ended
+/// before the error is, and may take its time.
 pub(super) fn all_alive(daemons: &mut [Daemon]) -> Result<(), Failure> {
     for daemon in daemons {
         if let Some(status) = daemon.ended() {
+            output::complain(&format!("cordon: {} has ended ({status}); ending the rest", daemon.name));
             return Err(ended_by_itself(daemon.name, status, &daemon.log.last_lines()));
         }
     }

@@ -93,7 +93,7 @@ mod tests {
         let find = |name: &str| given.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into());
         Settings::from_variables(find).map_err(|failure| match failure {
             Failure::Told { problem, .. } => problem,
-            Failure::BrokenPipe => String::new(),
+            other => format!("{other:?}"),
         })
     }
 

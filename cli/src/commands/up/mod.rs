@@ -2,6 +2,7 @@
 
 mod accounts;
 mod configuration;
+mod conflicts;
 mod daemon;
 mod directory;
 mod environment;
@@ -44,7 +45,9 @@ Examples:
   sudo cordon up --undo                      remove what it made, users and audit trail included
 
 Makes the users cordon, cordon-exec, cordon-init and execuser where they are missing. DIR gets the sockets, \
-the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used, and read again on SIGHUP. The host need not offer every layer; what is lesser is said.
+the token, audit.jsonl and state/; profiles that you put into DIR/profiles.toml are used, and read again on SIGHUP (ports in `services` that none had at \
+start take a restart). audit.jsonl and commands.jsonl beside it are for root alone: they hold what every user has run, with the values of \
+its environment. The host need not offer every layer; what is lesser is said.
 
 SIGTERM ends it as Ctrl-C does. A signal that is ignored when it starts stays ignored, as SIGINT and SIGQUIT in the \
 background of a script (`cordon up &`) and SIGHUP under nohup; SIGTERM ends it there too, unless that is ignored.

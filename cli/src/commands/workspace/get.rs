@@ -19,7 +19,9 @@ Examples:
 
 Each file keeps its path below DIR and its permission bits, less those that umask takes. Nothing is written outside \
 DIR, through a link, or over what is not a regular file; a file that is there is replaced once the new one is whole. \
-In a PATH, `*`, `?` and `[` make a pattern as a shell's, with `**` for any directories; [*] stands for a `*`. At most \
+In a PATH, `*`, `?` and `[` make a pattern as a shell's, with `**` for any directories; [*] stands for a `*`. What \
+matches is got as an argument of `cp -r` would be: a directory with all that is in it, hidden or not, though not through \
+links to other directories in it, which are told, and without directories that have no file in them. At most \
 256 files match each PATH, of any size: of more, or with names that are not UTF-8, make an archive with `cordon run \
 --workspace NAME -n -- tar c PATH > FILE`. What could not be got is told and makes the exit status 125.";
 
@@ -42,32 +44,31 @@ pub(super) struct Args {
 /// Gets all of it.
 pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     check_name(&args.name)?;
-    for path in &args.paths {
+    // As in a shell, `/` at the end is no other path.
+    let paths: Vec<_> = args.paths.iter().map(|path| path.strip_suffix('/').unwrap_or(path)).collect();
+    for path in &paths {
         source::check_path(path).map_err(|problem| Failure::Told {
-            problem: format!("PATH: `{path}` is {problem}"),
+            problem: format!("PATH: `{}` is {problem}", output::visible(path)),
             next: "name a file of the workspace, as out/report.html".to_owned(),
         })?;
     }
     let errands = Errands::new("workspace get", socket, &args.name, args.profile.as_deref())?;
     errands.existing()?;
     let mut catch = Catch { errands, into: Destination::open(&args.into)?, incomplete: false };
-    for path in &args.paths {
+    for path in paths {
         catch.get(path)?;
     }
     Ok(if catch.incomplete { exit_status::CORDON_FAILED } else { exit_status::SUCCESS })
 }
 
-/// Files of a path that is no pattern: the one of that name; of a directory everything in it, hidden or not, which
-/// no single pattern matches.
-const BELOW: [&str; 6] = ["", "/**/*", "/**/.*", "/**/.*/**/*", "/**/.*/**/.*", "/**/.*/**/.*/**/*"];
-
-/// What to collect for a path.
-fn patterns(path: &str) -> Vec<String> {
-    if path.contains(['*', '?', '[']) {
-        return vec![path.to_owned()];
-    }
-    BELOW.map(|below| format!("{path}{below}")).into()
+/// What to collect for a path: the files of that name and, as with an argument that a shell makes of it, the directories
+/// with all that is in them.
+fn patterns(path: &str) -> [String; 2] {
+    [path.to_owned(), format!("{path}/")]
 }
+
+/// What says of a pattern that there is no file for it.
+const NOTHING: [&str; 3] = [CollectedFile::NO_MATCH, CollectedFile::ONLY_DIRECTORIES, CollectedFile::EMPTY];
 
 /// What is fetched, and where to.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl Catch<'_> {
     /// brings the bits, and another errand the content.
     fn get(&mut self, path: &str) -> Result<(), Failure> {
         let patterns = patterns(path);
-        let collect = patterns.clone();
+        let collect = patterns.to_vec();
         let request = RunRequest { collect, ..self.errands.request(Action::Nothing) };
         let (_, files) = self.errands.run(request)?;
         let (none, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
@@ -93,7 +94,7 @@ impl Catch<'_> {
         }
         // Where a path may stand for a file or a directory, one of the two matches nothing.
         let problems: Vec<_> = none.iter().filter_map(|file| file.problem.as_deref()).collect();
-        if let Some(problem) = problems.iter().find(|problem| **problem != CollectedFile::NO_MATCH) {
+        if let Some(problem) = problems.iter().find(|problem| !NOTHING.contains(problem)) {
             let archive = if files.len() == limits::FILES_MAX {
                 format!(
                     "; use fewer, or `cordon run --workspace {} -n -- tar c … > FILE`",
@@ -104,7 +105,8 @@ impl Catch<'_> {
             };
             self.complain(path, &format!("{problem}{archive}"));
         } else if files.is_empty() {
-            self.complain(path, problems.first().unwrap_or(&CollectedFile::NO_MATCH));
+            // Of directories: that nothing is in them.
+            self.complain(path, problems.last().unwrap_or(&CollectedFile::NO_MATCH));
         }
         Ok(())
     }
@@ -145,18 +147,5 @@ impl Catch<'_> {
     fn complain(&mut self, path: &str, problem: &str) {
         self.incomplete = true;
         output::complain(&output::visible(&format!("cordon: getting {path} failed: {problem}")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_a_pattern_or_stands_for_all_that_is_below_it() {
-        assert_eq!(patterns("a/*.c"), ["a/*.c"]);
-        assert_eq!(patterns("a[*]"), ["a[*]"]);
-        let all = patterns("a/b");
-        assert_eq!((all[0].as_str(), all[1].as_str(), all.len()), ("a/b", "a/b/**/*", 6));
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) struct Args {
     /// Print a JSON array
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Which to show, and how.
@@ -21,7 +21,7 @@ pub(super) struct ShowArgs {
     name: String,
     /// Print a JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Profile under which it is looked at [default: default]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,

@@ -6,7 +6,7 @@ mod list;
 mod put;
 
 use super::CLIENT;
-use crate::{exit_status, failure::Failure};
+use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{client::blocking, limits};
 use std::path::Path;
 
@@ -57,6 +57,17 @@ enum Action {
     Get(get::Args),
 }
 
+impl Args {
+    /// Whether the answer is to be JSON.
+    pub(super) fn json(&self) -> bool {
+        match &self.action {
+            Action::List(args) => args.json,
+            Action::Show(args) => args.json,
+            Action::Delete { .. } | Action::Put(_) | Action::Get(_) => false,
+        }
+    }
+}
+
 /// Does it.
 pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     match &args.action {
@@ -87,6 +98,6 @@ fn check_name(name: &str) -> Result<(), Failure> {
     if limits::is_workspace_name(name) {
         return Ok(());
     }
-    let problem = format!("workspace: `{name}` is not a name");
-    Err(Failure::Told { problem, next: limits::workspace_name_rule() })
+    let problem = format!("workspace: `{}` is not a name", output::visible(name));
+    Err(Failure::bad_request(problem, limits::workspace_name_rule()))
 }

@@ -56,7 +56,12 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
         } else {
             match source::open(local) {
                 Ok((file, meta)) => load.add(path.clone(), file, &meta)?,
-                Err(error) => load.complain(local, &error),
+                Err(error) => {
+                    load.incomplete = true;
+                    let next = "name a file or directory that you may read; the others are put";
+                    let what = format!("putting {}", local.display());
+                    Failure::new(what, error, next).report(exit_status::CORDON_FAILED);
+                }
             }
         }
     }
@@ -68,7 +73,7 @@ pub(super) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
 fn targets(args: &Args) -> Result<Vec<String>, Failure> {
     let to = args.to.as_deref();
     let bad = |text: &str, problem: &str| Failure::Told {
-        problem: format!("--to: `{text}` is {problem}"),
+        problem: format!("--to: `{}` is {problem}", output::visible(text)),
         next: "name a path in the workspace, as data/file or data/".to_owned(),
     };
     if let Some(text) = to {

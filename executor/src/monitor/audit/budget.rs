@@ -84,6 +84,7 @@ mod tests {
         assert_eq!(taken(&mut budget, 1, late), 64);
         assert_eq!(budget.0.len(), 1, "the other one is forgotten");
     }
+
     #[test]
     fn a_peer_with_long_texts_pushes_out_nobody_s() {
         let place = std::env::temp_dir().join(format!("cordon-budget-{}", std::process::id()));
@@ -91,7 +92,7 @@ mod tests {
         let (trail, texts) = (place.join("audit.jsonl"), place.join("commands.jsonl"));
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         let rotation = Rotation { size: 256 << 10, keep: 7 };
-        let mut audit = Audit::open(&trail, &place.join("head"), 0, rotation, started).unwrap();
+        let mut audit = Audit::open(&trail, &place.join("head"), rotation, started).unwrap();
         let mut launch = |uid, job: u64, content: &str| {
             let text = memfd::sealed(format!("{{\"n\":\"{content}\"}}").as_bytes()).unwrap();
             let job = format!("{job:016x}");

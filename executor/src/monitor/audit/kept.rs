@@ -5,8 +5,10 @@
 //! run of the host: only where the host has started anew since may the trail end earlier than its head, and never
 //! before that line.
 
-use super::super::appended::{give, open_root_file};
-use crate::sandbox::steps::{About, Fault};
+use crate::{
+    monitor::appended::{open_root_file, seize},
+    sandbox::steps::{About, Fault},
+};
 use cordon_protocol::audit::Head;
 use nix::{errno::Errno, fcntl::OFlag};
 use std::{
@@ -58,9 +60,9 @@ impl Kept {
     ///
     /// # Errors
     /// errno of fchown(2) or fchmod(2).
-    pub(super) fn give(&self) -> io::Result<()> {
-        give(&self.head, None, 0o600)?;
-        give(&self.synced, None, 0o600)
+    pub(super) fn seize(&self) -> io::Result<()> {
+        seize(&self.head, 0o600)?;
+        seize(&self.synced, 0o600)
     }
 
     /// The trail ends here now.
@@ -84,6 +86,14 @@ impl Kept {
         self.synced.write_all_at(format!("{:020} {} {}\n", head.seq, head.hash, self.run).as_bytes(), 0)?;
         self.synced.sync_data()
     }
+}
+
+/// Tells that the trail ends with the one line and not with the other, as the host went down.
+pub(super) fn tell_lost(last: &Head, ended: &Head) {
+    let (found, expected) = (last.seq, ended.seq);
+    crate::log!(
+        "audit: the host went down before all was on the disk: numbers after {found}, up to {expected}, are lost"
+    );
 }
 
 /// The head in a file, and the run of the host; none yet in a new one.
@@ -126,7 +136,7 @@ mod tests {
     fn open(directory: &Path) -> Result<Audit, Fault> {
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         let rotation = Rotation { size: 1 << 20, keep: 1 };
-        Audit::open(&directory.join("audit.jsonl"), &directory.join("audit.head"), 0, rotation, started)
+        Audit::open(&directory.join("audit.jsonl"), &directory.join("audit.head"), rotation, started)
     }
 
     /// Numbers of the lines, which are a chain.
@@ -173,13 +183,28 @@ mod tests {
         let directory = trail("empty");
         let older = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
         let first: String = older.split_inclusive('\n').take(1).collect();
+        let known = ["audit.head", "audit.synced"].map(|name| fs::read(directory.join(name)).unwrap());
+        // Nothing of it, or half a line.
+        for begun in ["", "{\"seq\":2,"] {
+            fs::write(directory.join("audit.jsonl"), begun).unwrap();
+            fs::write(directory.join("audit.jsonl.1"), &first).unwrap();
+            fs::write(directory.join("audit.head"), &known[0]).unwrap();
+            fs::write(directory.join("audit.synced"), &known[1]).unwrap();
+            start_host(&directory);
+            drop(open(&directory).unwrap());
+            assert_eq!(numbers(&directory), [2], "{begun}");
+            let next = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
+            let mut walk = Walk::default();
+            (first.clone() + &next).lines().for_each(|line| drop(walk.step(line).unwrap()));
+        }
+        // Where that one is gone too, the head is what is known of it.
         fs::write(directory.join("audit.jsonl"), "").unwrap();
+        fs::remove_file(directory.join("audit.jsonl.1")).unwrap();
+        fs::write(directory.join("audit.head"), &known[0]).unwrap();
+        fs::write(directory.join("audit.synced"), &known[1]).unwrap();
         start_host(&directory);
         drop(open(&directory).unwrap());
-        assert_eq!(numbers(&directory), [2]);
-        let next = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
-        let mut walk = Walk::default();
-        (first + &next).lines().for_each(|line| drop(walk.step(line).unwrap()));
+        assert_eq!(numbers(&directory), [5, 6]);
         fs::remove_dir_all(directory).unwrap();
     }
 

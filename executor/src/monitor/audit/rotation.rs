@@ -1,12 +1,13 @@
-//! Rotation: a file that has grown is moved aside, trail and texts each by its own size, and the oldest are removed.
+//! Rotation: a trail that has grown is moved aside with its texts, texts that have grown alone; the oldest are removed.
 //!
 //! `audit.jsonl` becomes `audit.jsonl.1`, that `audit.jsonl.2`, and so on. Each step is one rename(2) to a name that is
 //! free, so that a rotation that is broken off anywhere loses no line: it leaves a number free, up to which the next one
 //! moves. Before older files are removed the trail says with which number it begins from then on, or with which
 //! command the texts do: one that is removed by anybody else is missed.
 //!
-//! Each by its own size, as a text can be a hundred times as long as its line: however long the texts are, the trail
-//! reaches as far back as its lines are many.
+//! The trail by its own size, as a text can be a hundred times as long as its line: however long the texts are, it
+//! reaches as far back as its lines are many. The texts with it, so that they never reach further back: of those nothing
+//! would say that they are of what ran.
 
 use super::Audit;
 use crate::sandbox::steps::{About, Fault};
@@ -39,7 +40,8 @@ impl Rotation {
 const LINE_MAX: u64 = 128 << 10;
 
 impl Audit {
-    /// Moves either file aside where it has grown so far. Where that fails it grows on, and it is told.
+    /// Moves both files aside where the trail has grown so far, the texts alone where they have. Where that fails they
+    /// grow on, and it is told.
     ///
     /// # Errors
     /// There is no trail to write to any more.
@@ -67,19 +69,28 @@ impl Audit {
     fn rotate(&mut self) -> Result<(), Fault> {
         // What is in an older file is on the disk.
         self.sync();
+        // The trail first: were it broken off in between, the texts would reach back further than the trail, and no
+        // launch be without its text.
         move_aside(self.trail.path())?;
         self.trail.settle()?;
         self.tell();
-        self.remove_oldest_lines()
+        let moved = self.move_texts_aside();
+        self.remove_oldest()?;
+        moved
     }
 
     fn rotate_texts(&mut self) -> Result<(), Fault> {
+        self.sync();
+        self.move_texts_aside()?;
+        self.remove_oldest_texts()
+    }
+
+    fn move_texts_aside(&mut self) -> Result<(), Fault> {
         // Texts that somebody else has put there are not ours to move.
         self.texts.settle()?;
-        self.sync();
         move_aside(self.texts.path())?;
-        self.texts.settle()?;
-        self.remove_oldest_texts()
+        self.texts_due = self.rotation.due_after(0);
+        self.texts.settle()
     }
 
     /// Removes older files over the number that stays.
@@ -92,12 +103,12 @@ impl Audit {
     }
 
     fn remove_oldest_lines(&mut self) -> Result<(), Fault> {
-        let (oldest, go) = self.over(self.trail.path())?;
+        let (stay, go) = self.over(self.trail.path())?;
         if go.is_empty() {
             return Ok(());
         }
-        let before = match oldest {
-            Some(path) => first_number(&path)?,
+        let before = match stay.first() {
+            Some(path) => first_number(path)?,
             None if self.trail.length() == 0 => self.head.seq + 1,
             None => first_number(self.trail.path())?,
         };
@@ -106,30 +117,34 @@ impl Audit {
     }
 
     fn remove_oldest_texts(&mut self) -> Result<(), Fault> {
-        let (oldest, go) = self.over(self.texts.path())?;
+        let (stay, go) = self.over(self.texts.path())?;
         if go.is_empty() {
             return Ok(());
         }
-        let oldest = oldest.unwrap_or_else(|| self.texts.path().to_owned());
-        self.add(Entry::TextsDropped { before: first_job(&oldest)? })?;
+        // There is none in a file that the trail was moved aside with before anything else ran.
+        let mut stay = stay.into_iter().chain([self.texts.path().to_owned()]);
+        if let Some(before) = stay.find_map(|path| first_job(&path).transpose()).transpose()? {
+            self.add(Entry::TextsDropped { before })?;
+        }
         remove(&go)
     }
 
-    /// The oldest of the older files that stay, and those that do not.
-    fn over(&self, path: &Path) -> Result<(Option<PathBuf>, Vec<PathBuf>), Fault> {
+    /// Older files that stay, and those that do not, the oldest first.
+    fn over(&self, path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), Fault> {
         if self.rotation.size == 0 {
             // Whoever moves them aside has the say.
-            return Ok((None, Vec::new()));
+            return Ok((Vec::new(), Vec::new()));
         }
-        let (stay, go): (Vec<_>, Vec<_>) =
-            older(path)?.into_iter().partition(|number| *number <= self.rotation.keep);
-        let oldest = stay.into_iter().max().map(|number| older_path(path, number));
-        Ok((oldest, go.into_iter().map(|number| older_path(path, number)).collect()))
+        let mut numbers = older(path)?;
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let stay = numbers.partition_point(|number| *number > self.rotation.keep);
+        let paths = |numbers: &[u32]| numbers.iter().map(|number| older_path(path, *number)).collect();
+        Ok((paths(&numbers[stay..]), paths(&numbers[..stay])))
     }
 }
 
 fn tell_failed(fault: &Fault) {
-    crate::log!("audit: rotation failed: {}: {}", fault.detail, fault.errno.desc());
+    crate::log!("audit: rotation failed: {fault}");
 }
 
 fn remove(paths: &[PathBuf]) -> Result<(), Fault> {
@@ -137,7 +152,7 @@ fn remove(paths: &[PathBuf]) -> Result<(), Fault> {
 }
 
 /// Numbers of the older files there are.
-fn older(path: &Path) -> Result<Vec<u32>, Fault> {
+pub(super) fn older(path: &Path) -> Result<Vec<u32>, Fault> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory).about(directory.display())? {
@@ -176,10 +191,14 @@ fn first_number(path: &Path) -> Result<u64, Fault> {
         .map_err(|problem| Fault::new(Errno::EBADMSG, format!("{}: {problem}", path.display())))
 }
 
-/// Number of the command whose text is a file's first line.
-fn first_job(path: &Path) -> Result<String, Fault> {
+/// Number of the command whose text is a file's first line; none in an empty file.
+fn first_job(path: &Path) -> Result<Option<String>, Fault> {
+    let line = first_line(path)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
     let broken = || Fault::new(Errno::EBADMSG, format!("{}: not the text of a command", path.display()));
-    read_text_line(&first_line(path)?).map(|(about, _)| about.job).ok_or_else(broken)
+    read_text_line(&line).map(|(about, _)| Some(about.job)).ok_or_else(broken)
 }
 
 fn first_line(path: &Path) -> Result<String, Fault> {
@@ -222,7 +241,7 @@ mod tests {
         fn open(&self, keep: u32) -> Audit {
             let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
             let rotation = Rotation { size: SIZE, keep };
-            Audit::open(&self.trail(), &self.0.join("head"), 0, rotation, started).unwrap()
+            Audit::open(&self.trail(), &self.0.join("head"), rotation, started).unwrap()
         }
 
         /// Every line of all files, chained.
@@ -297,7 +316,7 @@ mod tests {
             Entry::TextsDropped { before } => Some(before.clone()),
             _ => None,
         });
-        assert_eq!(texts.next_back(), Some(first_job(&older_path(&place.texts(), 2)).unwrap()));
+        assert_eq!(texts.next_back(), first_job(&older_path(&place.texts(), 2)).unwrap());
         place.assert_from(first);
         // Fewer stay from the next start on.
         drop(audit);
@@ -305,6 +324,25 @@ mod tests {
         assert_eq!(older(&place.trail()).unwrap(), [1]);
         let lines = place.lines();
         assert_eq!(lines.iter().filter_map(told).next_back(), Some(lines[0].seq));
+    }
+
+    #[test]
+    fn texts_reach_no_further_back_than_the_trail() {
+        let place = Place::new("back");
+        let mut audit = place.open(2);
+        // Many lines for each text, and at last none for a while.
+        for (job, lines) in (0..40).map(|job| (job, 5)).chain([(40, 60), (41, 1)]) {
+            launch(&mut audit, job);
+            for _ in 0..lines {
+                audit.record(Entry::Stopped).unwrap();
+                let trail = place.whole(&place.trail());
+                for text in place.whole(&place.texts()).lines() {
+                    let job = read_text_line(text).unwrap().0.job;
+                    assert!(trail.contains(&job), "{job} after {}", trail.lines().count());
+                }
+            }
+        }
+        assert!(place.whole(&place.texts()).lines().count() == 1, "the others are gone");
     }
 
     #[test]
@@ -345,7 +383,7 @@ mod tests {
         let trail = place.0.join("a".repeat(254));
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         let rotation = Rotation { size: SIZE, keep: 99 };
-        let mut audit = Audit::open(&trail, &place.0.join("head"), 0, rotation, started).unwrap();
+        let mut audit = Audit::open(&trail, &place.0.join("head"), rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(fs::read_to_string(&trail).unwrap().lines().count(), 41);
         assert!(older(&trail).unwrap().is_empty());
@@ -369,7 +407,7 @@ mod tests {
         let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
         fs::write(older_path(&place.trail(), 9), "mine").unwrap();
         let rotation = Rotation { size: 0, keep: 1 };
-        let mut audit = Audit::open(&place.trail(), &place.0.join("head"), 0, rotation, started).unwrap();
+        let mut audit = Audit::open(&place.trail(), &place.0.join("head"), rotation, started).unwrap();
         (0..40).for_each(|job| launch(&mut audit, job));
         assert_eq!(older(&place.trail()).unwrap(), [9]);
     }

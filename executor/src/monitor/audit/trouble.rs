@@ -28,11 +28,9 @@ impl Trouble {
     /// Takes in whether a line could be written, that of a launch or another.
     pub(super) fn watch(&mut self, recorded: Result<(), Fault>, launch: bool) -> Result<(), Fault> {
         match (self.news(recorded.is_ok(), launch, Instant::now()), &recorded) {
-            (News::Begins, Err(fault)) => crate::log!(
-                "audit: {}: {}; nothing runs until it can be written again",
-                fault.detail,
-                fault.errno.desc()
-            ),
+            (News::Begins, Err(fault)) => {
+                crate::log!("audit: {fault}; nothing runs until it can be written again");
+            }
             (News::Over, _) => crate::log!("audit: it is written again"),
             _ => {}
         }

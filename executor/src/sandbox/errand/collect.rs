@@ -1,26 +1,23 @@
 //! Files that match patterns, sent as frames: what is collected after a command's end.
 
-use super::files;
+use super::{
+    files,
+    walk::{Allowance, Found, Walk},
+};
 use cordon_protocol::{CollectedFile, codec::encode_frame, limits};
-use glob::{MatchOptions, Pattern};
 use std::{
     fs::File,
     io::{self, Read, Write},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
+    time::Duration,
 };
 
-/// Names that a pattern may come to before the rest is left out.
-const MATCHES_MAX: usize = 100_000;
+/// What the patterns of a request may take together. Less time than collecting has ([`limits::COLLECT_TIMEOUT`]): what
+/// was found is to arrive, and the word that it was not all.
+const ALLOWED: Allowance = Allowance { names: 1_000_000, time: Duration::from_secs(5) };
 /// Room in a frame beside a file's content, bytes.
 const FRAME_ROOM: usize = 16 << 10;
-
-/// As a shell does: `*` stays within a name and leaves out what begins with a dot.
-const OPTIONS: MatchOptions =
-    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
-/// For the walk, whose own way of leaving out what begins with a dot takes away what a pattern names with its dot,
-/// and ends the process where a name is not UTF-8.
-const WALK: MatchOptions = MatchOptions { require_literal_leading_dot: false, ..OPTIONS };
 
 /// Writes every regular file below `home` that matches one of the patterns, in their order, each once; then a frame
 /// that says that these are all: whoever reads cannot tell a process that was ended from one that is done.
@@ -28,50 +25,59 @@ const WALK: MatchOptions = MatchOptions { require_literal_leading_dot: false, ..
 /// # Errors
 /// The workspace cannot be entered, or nobody reads.
 pub(super) fn collect(home: &Path, patterns: &[String], mut out: File) -> io::Result<()> {
-    send_all(home, patterns, &mut out)?;
+    send_all(home, patterns, ALLOWED, &mut out)?;
     send(&mut out, &CollectedFile { problem: None, ..missing("", String::new()) })
 }
 
-fn send_all(home: &Path, patterns: &[String], out: &mut File) -> io::Result<()> {
-    // Patterns are relative, and a workspace's own path may hold what means something in a pattern.
-    std::env::set_current_dir(home)?;
+fn send_all(home: &Path, patterns: &[String], mut left: Allowance, out: &mut File) -> io::Result<()> {
+    let top = files::open_directory(home)?;
     let mut sent: Vec<String> = Vec::new();
     let mut room = limits::COLLECTED_BYTES_MAX;
-    for pattern in patterns {
-        let mut matched = false;
-        for path in matches(pattern)?.take(MATCHES_MAX) {
-            if path.is_dir() && !path.is_symlink() {
+    for (index, pattern) in patterns.iter().enumerate() {
+        // One that takes long leaves something for the next ones.
+        let (own, others) = if index + 1 == patterns.len() { (left, Allowance::NONE) } else { left.halved() };
+        let mut walk = match Walk::new(&top, pattern, own) {
+            Ok(walk) => walk,
+            Err(error) => {
+                send(out, &missing(pattern, files::explain(&error)))?;
                 continue;
             }
+        };
+        let mut matched = false;
+        for found in &mut walk {
             matched = true;
-            let name = path.to_string_lossy().into_owned();
-            if sent.contains(&name) {
+            let (Found::File(name) | Found::Closed(name, _)) = &found;
+            if sent.contains(name) {
                 continue;
             }
             if sent.len() == limits::FILES_MAX {
                 let problem = format!("more than {} files match", limits::FILES_MAX);
                 return send(out, &missing(pattern, problem));
             }
-            let file = read(home, &name, &mut room);
-            sent.push(name);
+            sent.push(name.clone());
+            let file = match found {
+                Found::File(name) => read(home, &name, &mut room),
+                Found::Closed(name, problem) => missing(&name, problem),
+            };
             send(out, &file)?;
         }
-        if !matched {
-            send(out, &missing(pattern, CollectedFile::NO_MATCH.to_owned()))?;
+        let problem = match (walk.cut, matched, walk.directories) {
+            (true, ..) => Some(CUT_SHORT),
+            (_, true, _) => None,
+            (.., true) if pattern.ends_with('/') => Some(CollectedFile::EMPTY),
+            (.., true) => Some(CollectedFile::ONLY_DIRECTORIES),
+            _ => Some(CollectedFile::NO_MATCH),
+        };
+        if let Some(problem) = problem {
+            send(out, &missing(pattern, problem.to_owned()))?;
         }
+        left = walk.left().and(others);
     }
     Ok(())
 }
 
-/// The names below the current directory that match, in order. Those that are not UTF-8 match nothing.
-fn matches(pattern: &str) -> io::Result<impl Iterator<Item = PathBuf>> {
-    // As names come: without what says nothing, `a//b` or `a/./b`.
-    let plain: PathBuf = Path::new(pattern).components().collect();
-    let plain = plain.to_string_lossy();
-    let whole = Pattern::new(&plain).map_err(io::Error::other)?;
-    let names = glob::glob_with(&plain, WALK).map_err(io::Error::other)?;
-    Ok(names.flatten().filter(move |path| whole.matches_path_with(path, OPTIONS)))
-}
+const CUT_SHORT: &str =
+    "there is too much to look through, and not all of it was; name the directory that it is in";
 
 fn missing(path: &str, problem: String) -> CollectedFile {
     CollectedFile {
@@ -97,7 +103,7 @@ fn read(home: &Path, name: &str, room: &mut usize) -> CollectedFile {
         let (mode, size) = (meta.mode() & 0o777, meta.len());
         Ok(CollectedFile { path: name.to_owned(), mode, size, content, truncated, problem: None })
     });
-    found.unwrap_or_else(|error| missing(name, error.to_string()))
+    found.unwrap_or_else(|error| missing(name, files::explain(&error)))
 }
 
 fn send(out: &mut File, file: &CollectedFile) -> io::Result<()> {
@@ -108,41 +114,38 @@ fn send(out: &mut File, file: &CollectedFile) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt};
+    use cordon_protocol::codec::read_frame;
+    use std::{fs, io::Seek};
+
+    /// Paths and problems of what is sent for these patterns where so many names may be looked at.
+    fn sent(home: &Path, patterns: &[&str], names: u64) -> Vec<(String, Option<String>)> {
+        let patterns: Vec<_> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        let mut out = tempfile::tempfile().unwrap();
+        send_all(home, &patterns, Allowance { names, ..ALLOWED }, &mut out).unwrap();
+        out.rewind().unwrap();
+        let mut files = Vec::new();
+        while let Some(file) = read_frame::<CollectedFile>(&mut out, limits::EVENT_FRAME_MAX).unwrap() {
+            files.push((file.path, file.problem));
+        }
+        files
+    }
 
     #[test]
-    fn patterns_match_as_a_shell_s_do_whatever_else_is_there() {
-        let top = std::env::temp_dir().join(format!("cordon-collect-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&top);
-        for file in ["a", ".env", "d/b", "d/.hidden", "d/e/.env", ".git/config", ".git/.x", "d/[x]"] {
-            fs::create_dir_all(top.join(file).parent().unwrap()).unwrap();
-            fs::write(top.join(file), "").unwrap();
+    fn a_pattern_that_finds_no_end_takes_nothing_from_the_others() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("many")).unwrap();
+        for name in 0..100 {
+            fs::write(home.path().join(format!("many/{name}")), "").unwrap();
         }
-        for directory in [top.clone(), top.join("d")] {
-            fs::write(directory.join(OsStr::from_bytes(b"\xff")), "").unwrap();
-        }
-        // Matching starts in the current directory, which the tests of a process share.
-        let found = |pattern: &str| -> Vec<String> {
-            let pattern = format!("{}/{pattern}", top.display());
-            let files = matches(&pattern).unwrap().filter(|path| path.is_file());
-            files.map(|path| path.strip_prefix(&top).unwrap().to_str().unwrap().to_owned()).collect()
-        };
-        for (pattern, names) in [
-            ("*", &["a"][..]),
-            (".*", &[".env"]),
-            ("**/*", &["a", "d/[x]", "d/b"]),
-            ("**/.*", &[".env", "d/.hidden", "d/e/.env"]),
-            ("**/.env", &[".env", "d/e/.env"]),
-            (".git/*", &[".git/config"]),
-            ("**/.*/**/*", &[".git/config"]),
-            ("d/**/*", &["d/[x]", "d/b"]),
-            ("d/./b", &["d/b"]),
-            ("d//b", &["d/b"]),
-            ("d/[[]x]", &["d/[x]"]),
-            ("d/none", &[]),
-        ] {
-            assert_eq!(found(pattern), names, "{pattern}");
-        }
-        fs::remove_dir_all(top).unwrap();
+        fs::write(home.path().join("a.txt"), "").unwrap();
+        let found = sent(home.path(), &["**/*.txt", "*.txt", "m*", "many/7"], 40);
+        let told = |path: &str, problem: &str| (path.to_owned(), Some(problem.to_owned()));
+        let wanted = [
+            ("a.txt".to_owned(), None),
+            told("**/*.txt", CUT_SHORT),
+            told("m*", CollectedFile::ONLY_DIRECTORIES),
+            ("many/7".to_owned(), None),
+        ];
+        assert_eq!(found, wanted);
     }
 }

@@ -63,6 +63,19 @@ pub(super) fn open(home: &Path, path: &str) -> io::Result<File> {
     }
 }
 
+/// A failure in the words of whoever asked: what the kernel calls a way out says nothing of links.
+pub(super) fn explain(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EXDEV) => {
+            "a link leads out of the workspace, where nothing is read or written; put a copy of \
+                               what it leads to in its place"
+                .to_owned()
+        }
+        Some(Errno::ELOOP) => "links lead to one another and to no file".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// The directory of this name, made where there is none.
 fn enter(at: &OwnedFd, name: &OsStr) -> nix::Result<OwnedFd> {
     match mkdirat(at, name, Mode::from_bits_truncate(0o755)) {
@@ -73,11 +86,11 @@ fn enter(at: &OwnedFd, name: &OsStr) -> nix::Result<OwnedFd> {
 }
 
 /// No way out of the directory that a look-up starts from (openat2(2)).
-fn within() -> ResolveFlag {
+pub(super) fn within() -> ResolveFlag {
     ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS
 }
 
-fn open_directory(home: &Path) -> nix::Result<OwnedFd> {
+pub(super) fn open_directory(home: &Path) -> nix::Result<OwnedFd> {
     fcntl::open(home, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
 }
 

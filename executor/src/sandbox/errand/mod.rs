@@ -7,6 +7,7 @@
 mod collect;
 mod files;
 pub mod tree;
+mod walk;
 
 pub use files::{DEFAULT_MODE, put};
 
@@ -35,7 +36,7 @@ pub fn perform(work: &Work, place: &Place) {
         }
     };
     if let Err(error) = &done {
-        let _ = writeln!(io::stderr(), "{about}: {error}");
+        let _ = writeln!(io::stderr(), "{about}: {}", files::explain(error));
     }
     exit_now(i32::from(done.is_err()))
 }

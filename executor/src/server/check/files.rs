@@ -1,7 +1,7 @@
 //! Names and paths in a workspace, checked.
 
 use super::bad;
-use crate::server::refusal::quoted;
+use crate::server::{door::Door, refusal::quoted};
 use cordon_protocol::{Bytes, FileIn, Refusal, limits};
 use std::{
     collections::HashSet,
@@ -39,16 +39,18 @@ pub(super) fn check_path(field: &str, path: &str) -> Result<(), Refusal> {
 }
 
 /// Refuses anything but permission bits.
-pub(super) fn check_mode(field: &str, mode: u32) -> Result<u32, Refusal> {
+pub(super) fn check_mode(field: &str, mode: u32, door: Door) -> Result<u32, Refusal> {
     if mode <= 0o777 {
         return Ok(mode);
     }
-    let problem = format!("{mode:#o} has more than permission bits, the limit is 0o777");
-    Err(bad(field, problem, "give the bits of owner, group and others, 0o644 for instance"))
+    let problem =
+        format!("{} has more than permission bits, the limit is {}", door.mode(mode), door.mode(0o777));
+    let hint = format!("give the bits of owner, group and others, {} for instance", door.mode(0o644));
+    Err(bad(field, problem, &hint))
 }
 
 /// Refuses files that are too many, too large, or have no place.
-pub(super) fn check_files(files: &[FileIn]) -> Result<(), Refusal> {
+pub(super) fn check_files(files: &[FileIn], door: Door) -> Result<(), Refusal> {
     if files.len() > limits::FILES_MAX {
         let problem = format!("has {} entries, the limit is {}", files.len(), limits::FILES_MAX);
         return Err(bad("files", problem, "send a tar archive as standard input, or several requests"));
@@ -63,7 +65,7 @@ pub(super) fn check_files(files: &[FileIn]) -> Result<(), Refusal> {
     for (index, file) in files.iter().enumerate() {
         check_path(&format!("files[{index}].path"), &file.path)?;
         if let Some(mode) = file.mode {
-            check_mode(&format!("files[{index}].mode"), mode)?;
+            check_mode(&format!("files[{index}].mode"), mode, door)?;
         }
         if !seen.insert(&file.path) {
             let problem = format!("{} is given twice", quoted(&file.path));
@@ -82,8 +84,9 @@ pub(super) fn check_patterns(patterns: &[String]) -> Result<(), Refusal> {
     }
     for (index, pattern) in patterns.iter().enumerate() {
         let field = format!("collect[{index}]");
-        check_path(&field, pattern)?;
-        if let Err(error) = glob::Pattern::new(pattern) {
+        // With `/` at the end it stands for directories with all that is in them.
+        check_path(&field, pattern.strip_suffix('/').unwrap_or(pattern))?;
+        if let Some(error) = pattern.split('/').find_map(|part| glob::Pattern::new(part).err()) {
             let problem = format!("{} is not a pattern: {}", quoted(pattern), error.msg);
             return Err(bad(&field, problem, "use `*`, `?`, `[a-z]` and `**` as a whole part of the path"));
         }
@@ -104,6 +107,7 @@ mod tests {
         let many = vec![file("a", 0); limits::FILES_MAX + 1];
         let large = [file("a", limits::FILES_BYTES_MAX), file("b", 1)];
         let mode = [FileIn { mode: Some(0o4755), ..file("a", 0) }];
+        let check_files = |files: &[FileIn]| super::check_files(files, Door::Socket);
         let pattern = |text: &str| check_patterns(&["ok".to_owned(), text.to_owned()]);
         for (result, expected) in [
             (check_workspace("../x"), "workspace: `../x` is not a name"),
@@ -122,12 +126,19 @@ mod tests {
             (pattern("../*"), "collect[1]: `../*` is not"),
             (pattern("a[b"), "collect[1]: `a[b` is not a pattern"),
             (pattern("a**"), "collect[1]: `a**` is not a pattern"),
+            (pattern("a[/]b"), "collect[1]: `a[/]b` is not a pattern"),
+            (pattern("a//"), "collect[1]: `a/` is not a path down"),
+            (pattern("/"), "collect[1]: `` is not a path down"),
             (check_patterns(&vec!["a".to_owned(); 65]), "collect: has 65 entries, the limit is 64"),
         ] {
             let refusal = result.unwrap_err();
             assert!(refusal.message.starts_with(expected), "{} / {expected}", refusal.message);
             assert!(refusal.hint.is_some());
         }
-        assert!(check_files(&[file("a/b c/ä", 3)]).is_ok() && pattern("**/*.[ch]").is_ok());
+        assert!(
+            check_files(&[file("a/b c/ä", 3)]).is_ok()
+                && pattern("**/*.[ch]").is_ok()
+                && pattern("a/*/").is_ok()
+        );
     }
 }
