@@ -9,6 +9,7 @@ mod escape;
 mod install;
 mod protocol;
 mod readme;
+mod security;
 
 use std::{
     collections::BTreeSet,
