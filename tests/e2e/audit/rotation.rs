@@ -97,7 +97,7 @@ fn texts_that_have_grown_are_moved_aside_and_the_trail_is_not() {
 }
 
 #[test]
-fn a_trail_that_has_grown_is_moved_aside_with_its_texts_and_no_text_is_older() {
+fn a_trail_that_has_grown_is_moved_aside_and_a_file_that_is_taken_out_is_missed() {
     let executor = Executor::start("audit_max_size = \"64K\"\naudit_keep = 2\n");
     let mut command = process::tied(&programs().cordon);
     command.args(["audit", "show", "--follow", "--file"]).arg(trail(&executor));
