@@ -13,7 +13,7 @@ mod walk;
 
 pub use older::{older_number, older_path};
 pub use text::{
-    About, FileText, TEXT_MAX, Text, TextProblem, begun_line, compare, line_hash, read_text_line, text_line,
+    About, TEXT_MAX, Text, TextProblem, begun_line, compare, line_hash, read_text_line, text_line,
 };
 pub use walk::{Broken, Walk};
 
@@ -68,7 +68,8 @@ pub enum Entry {
         profile: String,
         /// SHA-256 of the sealed request, hexadecimal.
         request: String,
-        /// SHA-256 of the sealed files, hexadecimal; none where the request brought none.
+        /// SHA-256 of the content of the files that the request names, one after the other, hexadecimal; none where it
+        /// brought none.
         files: Option<String>,
         /// Named workspace of the peer.
         workspace: Option<String>,

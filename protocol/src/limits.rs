@@ -25,8 +25,8 @@ pub const PROFILES_MAX: usize = 64;
 pub const NAME_MAX_BYTES: usize = 64;
 /// Largest sealed request that the monitor forwards, bytes.
 pub const SEALED_REQUEST_MAX: u64 = 4 << 20;
-/// Largest sealed list of files that the monitor forwards, bytes.
-pub const SEALED_FILES_MAX: u64 = 16 << 20;
+/// Largest sealed content of files that the monitor forwards, bytes.
+pub const SEALED_FILES_MAX: u64 = FILES_BYTES_MAX as u64;
 
 /// Longest name of a workspace, bytes.
 pub const WORKSPACE_NAME_MAX: usize = 64;

@@ -15,6 +15,20 @@ pub struct SealedRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; none is the workspace.
     pub cwd: Option<String>,
+    /// Files that are put into the workspace first. Their content comes in a memory file of its own, one after the other
+    /// in this order.
+    pub files: Vec<FileHead>,
+}
+
+/// What is said of a file that a request brings, beside its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileHead {
+    /// Relative to the workspace.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
 }
 
 /// A program, or an errand for which the command's own process needs none. The order of the variants is part of
@@ -47,7 +61,12 @@ pub enum Work {
 impl SealedRequest {
     /// What collects the files that match these patterns.
     pub fn collecting(patterns: Vec<String>) -> Self {
-        Self { work: Work::Collect(patterns), env: Vec::new(), cwd: None }
+        Self::of(Work::Collect(patterns))
+    }
+
+    /// This work, with nothing beside it.
+    pub fn of(work: Work) -> Self {
+        Self { work, env: Vec::new(), cwd: None, files: Vec::new() }
     }
 
     /// The bytes for the memory file.

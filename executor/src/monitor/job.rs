@@ -120,7 +120,7 @@ pub(super) struct Order {
     pub(super) limits: Limits,
     /// The word to start.
     pub(super) go: Go,
-    /// What comes with it first: the sealed request, and the sealed files where there are some.
+    /// What comes with it first: the sealed request, and the sealed content of its files where there are some.
     pub(super) sealed: Vec<OwnedFd>,
     /// Name of the workspace; none is a private one.
     pub(super) workspace: Option<String>,

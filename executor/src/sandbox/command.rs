@@ -59,7 +59,7 @@ pub struct CommandContext {
     pub go: Option<Go>,
     /// What came with it.
     pub request: Option<OwnedFd>,
-    /// What came with it: files for the workspace.
+    /// What came with it: the content of files for the workspace.
     pub files: Option<OwnedFd>,
     /// What came with it.
     pub stdio: Option<fds::Stdio>,
@@ -295,9 +295,9 @@ pub const START: &[Step<CommandContext>] = &[
     Step {
         name: "files",
         why: "with the command's own rights, and before the working directory, which may be one of theirs",
-        run: |c| match c.files.take() {
-            Some(files) => errand::put(&c.place.home, &exec::read_files(files)?),
-            None => Ok(()),
+        run: |c| {
+            let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
+            exec::put_files(&c.place.home, &request.files, c.files.take())
         },
     },
     Step {

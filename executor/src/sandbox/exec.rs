@@ -4,15 +4,15 @@
 //! first looked at on this side.
 
 use super::{
-    Plan, environment,
+    Plan, environment, errand,
     plan::Place,
     steps::{About, Fault},
 };
 use crate::{
-    sealed::{self, SealedRequest, Work},
+    sealed::{self, FileHead, SealedRequest, Work},
     sys::memfd,
 };
-use cordon_protocol::{FileIn, limits};
+use cordon_protocol::limits;
 use nix::{
     errno::Errno,
     unistd::{chdir, execve, getcwd},
@@ -37,13 +37,17 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
     SealedRequest::decode(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
 }
 
-/// Reads and decodes the sealed files.
+/// Puts the files that the request names into the workspace, with the sealed content that came with it.
 ///
 /// # Errors
-/// When they are not sealed, too large, or not files.
-pub fn read_files(fd: OwnedFd) -> Result<Vec<FileIn>, Fault> {
-    let bytes = read_sealed(fd, limits::SEALED_FILES_MAX)?;
-    sealed::decode_files(&bytes).map_err(|e| Fault::new(Errno::EINVAL, e.to_string()))
+/// It is not sealed, too large, or not as much as they say; or one could not be written.
+pub fn put_files(home: &Path, files: &[FileHead], content: Option<OwnedFd>) -> Result<(), Fault> {
+    let other = || Fault::new(Errno::EINVAL, "the content is not that of the files in the request");
+    let Some(content) = content else {
+        return if files.is_empty() { Ok(()) } else { Err(other()) };
+    };
+    let bytes = read_sealed(content, limits::SEALED_FILES_MAX)?;
+    errand::put(home, &sealed::divide(files, &bytes).ok_or_else(other)?)
 }
 
 fn read_sealed(fd: OwnedFd, most: u64) -> Result<Vec<u8>, Fault> {

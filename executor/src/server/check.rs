@@ -15,9 +15,9 @@ use crate::{
     monitor::link::{AskedLimits, LimitField},
     profile::Profile,
     sandbox::errand::DEFAULT_MODE,
-    sealed::{SealedRequest, Work},
+    sealed::{FileHead, SealedRequest, Work},
 };
-use cordon_protocol::audit::{FileText, Text};
+use cordon_protocol::audit::Text;
 use cordon_protocol::{Action, Bytes, FileIn, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
 use std::{
     collections::HashSet,
@@ -38,7 +38,7 @@ pub(super) struct CheckedRun<'a> {
     pub(super) profile: &'a Profile,
     /// What the command's process will read.
     pub(super) sealed: SealedRequest,
-    /// Files to be put into the workspace first.
+    /// Files to be put into the workspace first, for their content.
     pub(super) files: Vec<FileIn>,
     /// Patterns of what is collected in the end.
     pub(super) collect: Vec<String>,
@@ -57,14 +57,9 @@ pub(super) struct CheckedRun<'a> {
 impl CheckedRun<'_> {
     /// What stands beside the audit trail.
     pub(super) fn text(&self) -> Text {
-        let file = |file: &FileIn| FileText {
-            path: file.path.clone(),
-            size: file.content.len() as u64,
-            mode: file.mode.unwrap_or(DEFAULT_MODE),
-        };
-        let SealedRequest { work, env, cwd } = self.sealed.clone();
+        let SealedRequest { work, env, cwd, files } = self.sealed.clone();
         let (workspace, collect) = (self.workspace.clone(), self.collect.clone());
-        Text { work, env, cwd, workspace, files: self.files.iter().map(file).collect(), collect, cut: false }
+        Text { work, env, cwd, workspace, files, collect, cut: false }
     }
 }
 
@@ -109,7 +104,13 @@ pub(super) fn check<'a>(
     if let Some(cwd) = &cwd {
         check_cwd(cwd, config, profile, door)?;
     }
-    let sealed = SealedRequest { work, env: request.env, cwd };
+    let head = |file: &FileIn| FileHead {
+        path: file.path.clone(),
+        size: file.content.len() as u64,
+        mode: file.mode.unwrap_or(DEFAULT_MODE),
+    };
+    let files = request.files.iter().map(head).collect();
+    let sealed = SealedRequest { work, env: request.env, cwd, files };
     Ok(CheckedRun {
         profile,
         sealed,

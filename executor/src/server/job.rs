@@ -22,7 +22,7 @@ use super::{
 use crate::{
     monitor::link::{ConnectionId, Outcome, ServiceCounts, ToMonitor},
     profile::Profile,
-    sealed::{SealedRequest, Work, encode_files},
+    sealed::{self, SealedRequest, Work},
     sys::memfd,
 };
 use cordon_protocol::{
@@ -194,16 +194,16 @@ pub(super) fn seal(bytes: &[u8]) -> Result<OwnedFd, Refusal> {
     memfd::sealed(bytes).map_err(|e| internal(format!("memory file for the request: {e}")))
 }
 
-/// The memory files with the request, its text for the audit, and its files, which are taken out of it.
+/// The memory files with the request, its text for the audit, and the content of its files, which is taken out of it.
 fn seal_content(checked: &mut CheckedRun<'_>) -> Result<Vec<OwnedFd>, Refusal> {
     let request = seal(&checked.sealed.encode().map_err(internal)?)?;
     let text = checked.text().to_json().map_err(internal)?;
     let mut descriptors = vec![request, seal(text.as_bytes())?];
     let files = std::mem::take(&mut checked.files);
     if !files.is_empty() {
-        descriptors.push(seal(&encode_files(&files).map_err(internal)?)?);
+        descriptors.push(seal(&sealed::join(&files))?);
     }
-    checked.sealed = SealedRequest { work: Work::Nothing, env: Vec::new(), cwd: None };
+    checked.sealed = SealedRequest::of(Work::Nothing);
     Ok(descriptors)
 }
 

@@ -5,7 +5,7 @@
 //! was changed later is found by that, and a text that said something else than what ran by the request's.
 
 use super::{Entry, sha256};
-use crate::sealed::{SealedRequest, Work};
+use crate::sealed::{FileHead, SealedRequest, Work};
 use serde::{Deserialize, Serialize};
 
 /// Longest text, bytes; what is longer is cut.
@@ -23,24 +23,13 @@ pub struct Text {
     /// Named workspace; none is a private one.
     pub workspace: Option<String>,
     /// Files that the request brought.
-    pub files: Vec<FileText>,
+    pub files: Vec<FileHead>,
     /// Patterns of what is collected in the end.
     pub collect: Vec<String>,
     /// There was more than a text may have; what is here cannot be compared with what ran. Believed only of a text
     /// that has no room for more ([`compare`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-}
-
-/// A file that a request brought.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileText {
-    /// Relative to the workspace.
-    pub path: String,
-    /// Bytes.
-    pub size: u64,
-    /// Permission bits.
-    pub mode: u32,
 }
 
 /// What stands around a text.
@@ -143,7 +132,8 @@ pub fn compare(line: &str, launch: &Entry, collected: Option<&str>) -> Result<bo
     {
         return Err(TextProblem::OtherFiles);
     }
-    let sealed = SealedRequest { work: text.work, env: text.env, cwd: text.cwd };
+    let Text { work, env, cwd, files, .. } = text;
+    let sealed = SealedRequest { work, env, cwd, files };
     if hash(sealed).as_ref() == Some(request) { Ok(true) } else { Err(TextProblem::OtherRequest) }
 }
 
@@ -234,8 +224,8 @@ impl Room {
         self.all(texts, |room, text| room.text(text))
     }
 
-    fn file(&mut self, file: &FileText) -> FileText {
-        FileText { path: self.text(&file.path), ..*file }
+    fn file(&mut self, file: &FileHead) -> FileHead {
+        FileHead { path: self.text(&file.path), ..*file }
     }
 }
 
@@ -249,7 +239,7 @@ mod tests {
             env: vec![("A".into(), "ü\n".into())],
             cwd: Some("/tmp".into()),
             workspace: Some("w".into()),
-            files: vec![FileText { path: "a".into(), size: 1, mode: 0o644 }],
+            files: vec![FileHead { path: "a".into(), size: 1, mode: 0o644 }],
             collect: vec!["*.o".into()],
             cut: false,
         }
@@ -257,7 +247,8 @@ mod tests {
 
     /// The line and the launch of it.
     fn recorded(text: &Text) -> (String, Entry) {
-        let sealed = SealedRequest { work: text.work.clone(), env: text.env.clone(), cwd: text.cwd.clone() };
+        let Text { work, env, cwd, files, .. } = text.clone();
+        let sealed = SealedRequest { work, env, cwd, files };
         let request = sha256(&sealed.encode().unwrap());
         let about = About { job: "j".into(), uid: 7, request: request.clone(), begun: false };
         let line = text_line(&about, &text.to_json().unwrap()).unwrap();
@@ -303,6 +294,10 @@ mod tests {
         assert_eq!(changed(|t| t.cwd = None), Err(TextProblem::OtherRequest));
         assert_eq!(changed(|t| t.workspace = None), Err(TextProblem::OtherFiles));
         assert_eq!(changed(|t| t.files.clear()), Err(TextProblem::OtherFiles));
+        assert_eq!(changed(|t| t.files[0].path = "b".into()), Err(TextProblem::OtherRequest));
+        assert_eq!(changed(|t| t.files[0].size = 2), Err(TextProblem::OtherRequest));
+        assert_eq!(changed(|t| t.files[0].mode = 0o755), Err(TextProblem::OtherRequest));
+        assert_eq!(changed(|t| t.files.push(t.files[0].clone())), Err(TextProblem::OtherRequest));
         assert_eq!(changed(|_| {}), Ok(true));
     }
 
@@ -334,7 +329,7 @@ mod tests {
             let mut long = text();
             long.work = Work::Program(vec![filler.repeat(30_000); 3]);
             long.env = vec![(filler.repeat(100), filler.repeat(100)); 500];
-            long.files = vec![FileText { path: filler.repeat(200), size: u64::MAX, mode: 0o777 }; 256];
+            long.files = vec![FileHead { path: filler.repeat(200), size: u64::MAX, mode: 0o777 }; 256];
             long.collect = vec![filler.repeat(100); 64];
             let json = long.to_json().unwrap();
             assert!(json.len() <= TEXT_MAX && json.len() > TEXT_MAX / 2, "{filler}: {}", json.len());
@@ -358,7 +353,7 @@ mod tests {
         // Whatever it is that was too long, and in entries however short.
         let many = |text: &str| vec![text.to_owned(); 40_000];
         let pair = ("a".to_owned(), "b".to_owned());
-        let file = FileText { path: "f".into(), size: 1, mode: 0 };
+        let file = FileHead { path: "f".into(), size: 1, mode: 0 };
         for long in [
             Text { work: Work::Program(many("a")), ..text() },
             Text { work: Work::Program(vec!["\n".repeat(100_000)]), ..text() },

@@ -2,6 +2,7 @@
 //!
 //! The build with faults takes a descriptor of the test's as its link instead of forking a server half.
 
+mod files;
 mod launches;
 mod messages;
 mod refusals;
@@ -225,5 +226,5 @@ fn text() -> OwnedFd {
 
 /// A sealed request for this work.
 fn sealed(work: Work) -> OwnedFd {
-    memfd::sealed(&SealedRequest { work, env: Vec::new(), cwd: None }.encode().unwrap()).unwrap()
+    memfd::sealed(&SealedRequest::of(work).encode().unwrap()).unwrap()
 }

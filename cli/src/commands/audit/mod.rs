@@ -33,9 +33,10 @@ any secret given there), working directory and names of files.";
 
 const STATUS: &str = "\
 Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could
-not be compared, each of which is named: the text of a request that is longer than 64K is cut, and what is older than
-the trail has no launch there. Of files that came along it is compared whether there were some; which, the texts alone
-say. The executor may run meanwhile.";
+not be compared, each of which is named: the text of a request that is longer than 64K is cut, of a user with many long
+ones the beginning alone is kept, and what is older than the trail has no launch there. Of files that came along, path,
+size and permissions are compared; of their content the trail has one hash, `files` in the line of the launch, which
+`cat FILE… | sha256sum` gives of the same files in the same order. The executor may run meanwhile.";
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]

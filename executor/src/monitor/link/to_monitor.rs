@@ -9,8 +9,8 @@ use cordon_protocol::limits;
 /// Server to monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToMonitor {
-    /// Launch a command for this connection's peer. Descriptors: the sealed request, and the sealed files where
-    /// there are some.
+    /// Launch a command for this connection's peer. Descriptors: the sealed request, its text, and the sealed content of
+    /// its files where there are some.
     Launch {
         /// Whose.
         connection: ConnectionId,

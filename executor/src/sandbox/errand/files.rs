@@ -1,7 +1,9 @@
 //! Single files of the workspace: made, written, opened, never outside it.
 
-use crate::sandbox::steps::{About, Fault};
-use cordon_protocol::FileIn;
+use crate::{
+    sandbox::steps::{About, Fault},
+    sealed::FileHead,
+};
 use nix::{
     errno::Errno,
     fcntl::{self, OFlag, OpenHow, ResolveFlag, openat2},
@@ -19,14 +21,14 @@ use std::{
 /// Permission bits where none are given.
 pub const DEFAULT_MODE: u32 = 0o644;
 
-/// Puts files into the workspace, in their order.
+/// Puts files with their content into the workspace, in their order.
 ///
 /// # Errors
 /// The file that could not be written.
-pub fn put(home: &Path, files: &[FileIn]) -> Result<(), Fault> {
-    files.iter().try_for_each(|file| {
-        let made = create(home, &file.path, file.mode.unwrap_or(DEFAULT_MODE));
-        made.and_then(|mut open| open.write_all(&file.content)).about(&file.path)
+pub fn put(home: &Path, files: &[(&FileHead, &[u8])]) -> Result<(), Fault> {
+    files.iter().try_for_each(|(file, content)| {
+        let made = create(home, &file.path, file.mode);
+        made.and_then(|mut open| open.write_all(content)).about(&file.path)
     })
 }
 
@@ -119,13 +121,16 @@ mod tests {
     #[test]
     fn files_are_made_with_their_directories_content_and_mode() {
         let home = home("make");
-        let file = |path: &str, mode| FileIn { path: path.into(), content: b"x".to_vec(), mode };
-        put(&home, &[file("a/b/c", None), file("run", Some(0o4755)), file("a/b/c", Some(0o600))]).unwrap();
+        let file = |path: &str, mode| FileHead { path: path.into(), size: 1, mode };
+        let put = |files: &[FileHead]| {
+            put(&home, &files.iter().map(|file| (file, b"x".as_slice())).collect::<Vec<_>>())
+        };
+        put(&[file("a/b/c", DEFAULT_MODE), file("run", 0o4755), file("a/b/c", 0o600)]).unwrap();
         let mode = |path: &str| fs::metadata(home.join(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("a/b/c"), mode("run")), (0o600, 0o755));
         assert_eq!(fs::read(home.join("a/b/c")).unwrap(), b"x");
         for path in ["", "/etc/x", "../x", "a/../../x", ".", "a"] {
-            let fault = put(&home, &[file(path, None)]).unwrap_err();
+            let fault = put(&[file(path, DEFAULT_MODE)]).unwrap_err();
             assert_eq!(fault.detail, path);
         }
         fs::remove_dir_all(home).unwrap();

@@ -150,8 +150,8 @@ impl Monitor {
         let text: Text = serde_json::from_slice(&text).unwrap();
         let request = SealedRequest::decode(&bytes).unwrap();
         // What the trail's readers see is what the command gets.
-        let SealedRequest { work, env, cwd } = request.clone();
-        assert!(text.cut || (text.work, text.env, text.cwd) == (work, env, cwd));
+        let SealedRequest { work, env, cwd, files } = request.clone();
+        assert!(text.cut || (text.work, text.env, text.cwd, text.files) == (work, env, cwd, files));
         let pipe = || nix::unistd::pipe().unwrap();
         let (stdout, stderr, input) = (pipe(), pipe(), pipe());
         let mut near = vec![stdout.0.as_fd(), stderr.0.as_fd()];

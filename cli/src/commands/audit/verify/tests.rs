@@ -73,7 +73,7 @@ impl Drop for Written {
 
 fn launch(job: &str) -> (String, Entry) {
     let work = Work::Program(vec!["true".into()]);
-    let sealed = SealedRequest { work: work.clone(), env: Vec::new(), cwd: None };
+    let sealed = SealedRequest::of(work.clone());
     let request = sha256(&sealed.encode().unwrap());
     let (env, files, collect) = (Vec::new(), Vec::new(), Vec::new());
     let text = Text { work, env, cwd: None, workspace: None, files, collect, cut: false };
