@@ -1,6 +1,6 @@
 //! The audit trail: one JSON line for each thing that happened ([`Entry`]), each with the hash of the one before.
 //!
-//! Every launch and every end of a command has a line, and every launch that is refused has one or is counted in one.
+//! Every launch has a line, every end of a command and every launch that is refused has one or is counted in one.
 //! Who asked is the kernel's word, what happened the root half's; where a line has another's word, its entry says so.
 //!
 //! A line ends with `"hash"`, the SHA-256 of everything before that field, in which `"prev"` is the hash of
@@ -100,8 +100,8 @@ pub enum Entry {
     },
     /// More launches of a peer were refused than there are lines for.
     AlsoRefused {
-        /// Uid of the peer, from the kernel.
-        uid: u32,
+        /// Uid of the peer, from the kernel; none where the connections were none.
+        uid: Option<u32>,
         /// How many, since the last line about one.
         count: u64,
     },
@@ -148,6 +148,12 @@ pub enum Entry {
         job: String,
         /// SHA-256 of the sealed patterns, hexadecimal.
         request: String,
+    },
+    /// Lines before this one that could not be written, as when the disk was full: of ends of commands, of what they used
+    /// and the like. No launch is among them, nor a refusal, which is counted by its peer.
+    Unwritten {
+        /// How many.
+        count: u64,
     },
     /// A peer's workspace was deleted.
     WorkspaceDeleted {

@@ -137,7 +137,7 @@ impl Audit {
     /// # Errors
     /// errno of write(2): then nothing may run.
     pub fn record(&mut self, entry: Entry) -> Result<(), Fault> {
-        let recorded = self.make_room().and_then(|()| self.add(entry));
+        let recorded = self.prepare().and_then(|()| self.add(entry));
         self.trouble.watch(recorded, false)
     }
 
@@ -182,7 +182,7 @@ impl Audit {
         };
         let line = line.map_err(io::Error::from)?;
         let launch = launch(text::line_hash(&line));
-        let recorded = self.make_room().and_then(|()| self.add_both(&line, launch));
+        let recorded = self.prepare().and_then(|()| self.add_both(&line, launch));
         self.trouble.watch(recorded, true)
     }
 

@@ -41,13 +41,17 @@ impl Monitor {
     pub(super) fn end_everything(&mut self) {
         let deadline = Instant::now() + limits::SHUTDOWN_GRACE;
         while !self.jobs.is_empty() && Instant::now() < deadline {
-            self.jobs.retain(|_, job| {
+            let mut ended = Vec::new();
+            self.jobs.retain(|id, job| {
                 job.end(EndedBy::Cancelled);
-                let _ = job.reap();
+                ended.extend(job.reap().map(|(_, outcome)| (*id, outcome)));
                 job.tear_down();
                 job.tend_collector();
                 !job.is_gone(Instant::now())
             });
+            for (id, outcome) in ended {
+                self.record_end(id, &outcome);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         // The kernel closes them, when everything else is done.
@@ -55,8 +59,7 @@ impl Monitor {
         self.resources.cgroups.close();
         self.tell_all_refused();
         self.note(Entry::Stopped);
-        self.audit.tell();
-        self.audit.sync();
+        self.audit.close();
         self.dismiss_server();
     }
 

@@ -235,6 +235,7 @@ impl Monitor {
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
             self.go_on_refusing(Instant::now());
+            self.audit.go_on(Instant::now());
             self.accept();
             self.ask_server();
             self.resources.workspaces.go_on_deleting();
@@ -255,7 +256,8 @@ impl Monitor {
         let door = self.door.as_ref().filter(|_| !self.outbox.is_long());
         let deadlines = self.jobs.values().filter_map(Job::deadline).chain(self.stopping);
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
-        let deadlines = deadlines.chain(self.reload.deadline()).chain(self.refusals.due());
+        let deadlines =
+            deadlines.chain(self.reload.deadline()).chain(self.refusals.due()).chain(self.audit.due());
         let deadlines = deadlines.chain(self.watchdog.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();

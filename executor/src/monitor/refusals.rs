@@ -61,9 +61,9 @@ impl Share {
     }
 }
 
-/// The shares of all peers of whom something was refused lately.
+/// The shares of all peers of whom something was refused lately, and one of all connections that are none.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(HashMap<u32, Share>);
+pub(super) struct Refusals(HashMap<Option<u32>, Share>);
 
 impl Refusals {
     /// When there is something to be told.
@@ -71,7 +71,7 @@ impl Refusals {
         self.0.values().filter_map(Share::due).min()
     }
 
-    fn of(&mut self, uid: u32, now: Instant) -> &mut Share {
+    fn of(&mut self, uid: Option<u32>, now: Instant) -> &mut Share {
         // Whoever has all its room again is like one that never came.
         self.0.retain(|_, share| {
             share.refill(now);
@@ -100,22 +100,19 @@ impl Monitor {
     }
 
     fn record_refused(&mut self, connection: ConnectionId, profile: String, reason: String, by: Half) {
-        let Some(peer) = self.connections.get(connection).map(|found| found.peer.clone()) else {
-            // So many of them and no more: see `may_complain`.
-            return self.note(Entry::Refused { uid: None, pid: None, profile, reason, by });
-        };
-        let share = self.refusals.of(peer.uid, Instant::now());
+        let peer = self.connections.get(connection).map(|found| (found.peer.uid, found.peer.pid));
+        let (uid, pid) = peer.unzip();
+        let share = self.refusals.of(uid, Instant::now());
         let untold = share.untold;
         if !share.take(Instant::now()) {
             share.untold += 1;
             return;
         }
         if untold > 0 {
-            self.tell_refused(peer.uid, untold);
+            self.tell_refused(uid, untold);
         }
-        let (uid, pid) = (Some(peer.uid), Some(peer.pid));
         if !self.try_to_note(Entry::Refused { uid, pid, profile, reason, by }) {
-            self.refusals.of(peer.uid, Instant::now()).untold += 1;
+            self.refusals.of(uid, Instant::now()).untold += 1;
         }
     }
 
@@ -137,7 +134,7 @@ impl Monitor {
         }
     }
 
-    fn tell_refused(&mut self, uid: u32, count: u64) {
+    fn tell_refused(&mut self, uid: Option<u32>, count: u64) {
         if self.try_to_note(Entry::AlsoRefused { uid, count })
             && let Some(share) = self.refusals.0.get_mut(&uid)
         {
@@ -155,34 +152,34 @@ mod tests {
         let (start, mut refusals) = (Instant::now(), Refusals::default());
         let taken =
             |refusals: &mut Refusals, uid, now| (0..1000).filter(|_| refusals.of(uid, now).take(now)).count();
-        assert_eq!(taken(&mut refusals, 1, start), 32);
+        assert_eq!(taken(&mut refusals, Some(1), start), 32);
         // Another has its own, and time alone makes room.
-        assert_eq!(taken(&mut refusals, 2, start), 32);
+        assert_eq!(taken(&mut refusals, Some(2), start), 32);
         let soon = start + EVERY - Duration::from_millis(1);
-        assert_eq!(taken(&mut refusals, 1, soon), 0);
-        assert_eq!(taken(&mut refusals, 1, start + EVERY), 1);
-        assert_eq!(taken(&mut refusals, 1, start + EVERY + (EVERY - EVERY / 3)), 0);
-        assert_eq!(taken(&mut refusals, 1, start + EVERY * 4), 3);
+        assert_eq!(taken(&mut refusals, Some(1), soon), 0);
+        assert_eq!(taken(&mut refusals, Some(1), start + EVERY), 1);
+        assert_eq!(taken(&mut refusals, Some(1), start + EVERY + (EVERY - EVERY / 3)), 0);
+        assert_eq!(taken(&mut refusals, Some(1), start + EVERY * 4), 3);
         // However long nothing came.
         let late = start + Duration::from_secs(1 << 20);
-        assert_eq!(taken(&mut refusals, 1, late), 32);
+        assert_eq!(taken(&mut refusals, Some(1), late), 32);
         assert_eq!(refusals.0.len(), 1, "the other one is forgotten");
     }
 
     #[test]
     fn those_that_are_not_written_are_told_when_there_is_room_and_not_before() {
         let (start, mut refusals) = (Instant::now(), Refusals::default());
-        while refusals.of(1, start).take(start) {}
+        while refusals.of(Some(1), start).take(start) {}
         assert_eq!(refusals.due(), None);
-        refusals.of(1, start).untold += 1;
+        refusals.of(Some(1), start).untold += 1;
         assert_eq!(refusals.due(), Some(start + EVERY));
         // Trying takes room, so that a trail that cannot be written is not tried all the time.
         let now = start + EVERY;
-        assert!(refusals.of(1, now).take(now));
+        assert!(refusals.of(Some(1), now).take(now));
         assert_eq!(refusals.due(), Some(now + EVERY));
         // What is untold is not forgotten.
         let late = start + Duration::from_secs(1 << 20);
-        refusals.of(2, late);
-        assert_eq!(refusals.0.get(&1).map(|share| share.untold), Some(1));
+        refusals.of(Some(2), late);
+        assert_eq!(refusals.0.get(&Some(1)).map(|share| share.untold), Some(1));
     }
 }

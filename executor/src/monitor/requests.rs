@@ -40,7 +40,7 @@ pub(super) const WORKSPACE_STEP: (&str, &str) =
     ("workspace", "a named workspace is there, and nobody else's, before anything is made for the command");
 /// Messages of the server that are taken in one round; each may be a launch.
 const MESSAGES: usize = 16;
-/// Lines of log and trail about messages of the server that are none, or come out of order.
+/// Lines of the log about messages of the server that are none, or come out of order.
 const COMPLAINTS_MAX: u32 = 100;
 
 impl Monitor {
@@ -123,12 +123,7 @@ impl Monitor {
     fn refuse(&mut self, message: ToMonitor) {
         match message {
             ToMonitor::Launch { connection, profile, .. } => {
-                let refusal = LaunchRefusal::OutOfOrder;
-                // The one refusal that a connection can be given again and again.
-                if self.may_complain() {
-                    self.record_refusal(connection, profile, refusal);
-                }
-                self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
+                self.refuse_launch(connection, profile, LaunchRefusal::OutOfOrder);
             }
             ToMonitor::KillJob { connection, .. } => {
                 self.outbox.push(&ToServer::KillAnswer { connection, found: false }, Vec::new());
@@ -188,19 +183,12 @@ impl Monitor {
         }
     }
 
-    /// Logs what an honest server never does.
+    /// Logs what an honest server never does. One that is not could fill the log with it.
     pub(super) fn complain(&mut self, of: fmt::Arguments<'_>) {
-        if self.may_complain() {
+        if self.complaints < COMPLAINTS_MAX {
+            self.complaints += 1;
             crate::log!("server: {of}");
         }
-    }
-
-    /// Whether what an honest server never does is written down once more: one that is not could fill log and
-    /// trail with it.
-    fn may_complain(&mut self) -> bool {
-        let may = self.complaints < COMPLAINTS_MAX;
-        self.complaints += u32::from(may);
-        may
     }
 
     fn end_of(&mut self, connection: ConnectionId, cause: EndedBy) {
@@ -279,10 +267,10 @@ impl Monitor {
 
     /// Records what has happened already: a failure is logged, and the next launch will fail by it.
     pub(super) fn note(&mut self, entry: Entry) {
-        self.try_to_note(entry);
+        self.audit.note(entry);
     }
 
-    /// As above; whether it is recorded.
+    /// As above, for whoever counts what cannot be; whether it is recorded.
     pub(super) fn try_to_note(&mut self, entry: Entry) -> bool {
         self.audit.record(entry).is_ok()
     }

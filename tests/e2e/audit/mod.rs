@@ -1,6 +1,7 @@
 //! The audit trail: what ran is in it before it runs, and nobody changes it unseen.
 
 mod busy;
+mod full;
 pub(crate) mod refusals;
 mod rotation;
 
@@ -319,39 +320,6 @@ fn nothing_runs_while_the_trail_is_on_a_read_only_file_system() {
     inside(&["umount", &at]);
     executor.assert_works();
     assert_eq!(verify_log(&executor, &[]).status, 0);
-}
-
-#[test]
-fn nothing_runs_while_the_disk_is_full_and_no_half_of_a_launch_is_left() {
-    let script = "mount -t tmpfs -o size=64k,mode=755 none log && exec \"$@\"";
-    let mut executor =
-        with_own_log(&["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", script, "sh"]);
-    executor.assert_works();
-    let fill = log_of(&executor).join("fill");
-    // As many whole pages as there are; some commands still fit into what is begun.
-    let _ = fs::write(&fill, vec![0; 1 << 20]);
-    // The end of each still fits, a long text does not: the log says so once.
-    let long = "a".repeat(20_000);
-    for _ in 0..3 {
-        assert_eq!(executor.report(&["-c", &format!(": {long}")]).step.as_deref(), Some("audit"));
-    }
-    let log = executor.process().log();
-    assert_eq!(log.matches("nothing runs until it can be written again").count(), 1, "{log}");
-    assert_eq!(log.matches("audit: it is written again").count(), 0, "{log}");
-    let report = |_| executor.report(&["-c", "echo ran"]);
-    let refused = (0..100).map(report).find(|report| report.step.is_some()).unwrap();
-    assert_eq!(
-        (refused.step.as_deref(), refused.stdout.as_deref()),
-        (Some("audit"), Some("")),
-        "{refused:?}"
-    );
-    // Of the trail, and what to do about it; `cordon doctor` knows nothing of it.
-    let hint = refused.hint.as_ref().unwrap();
-    assert!(hint.what.contains("/log/") && hint.remedy.contains("make room"), "{hint:?}");
-    fs::remove_file(fill).unwrap();
-    executor.assert_works();
-    let verified = verify_log(&executor, &[]);
-    assert_eq!(verified.status, 0, "{verified:?}");
 }
 
 #[test]

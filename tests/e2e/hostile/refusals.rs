@@ -72,3 +72,47 @@ fn a_server_that_refuses_for_ever_does_not_fill_the_trail() {
     let text = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
     crate::audit::refusals::assert_all_told(&text, 100);
 }
+
+#[test]
+fn a_server_that_asks_again_and_again_is_refused_each_time_and_none_of_them_is_missing() {
+    let mut hostile = Hostile::start();
+    let (connection, _stream) = hostile.peer();
+    hostile.launched(connection, "default", "true");
+    hostile.ended(connection);
+    // Of a peer that has had its launch, and of nobody.
+    for other in [connection, connection + 1] {
+        for _ in 0..150 {
+            hostile.launch(other, "default", AskedLimits::default(), shell("true").as_fd());
+            assert_eq!(hostile.refusal(other), LaunchRefusal::OutOfOrder);
+        }
+    }
+    hostile.process.signal(Signal::SIGTERM);
+    assert!(hostile.process.wait(Duration::from_secs(20)).success());
+    let text = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
+    for uid in ["\"uid\":0,", "\"uid\":null,"] {
+        let refused = |line: &&str| line.contains("refused\",") && line.contains(uid);
+        let lines: Vec<_> = text.lines().filter(refused).collect();
+        crate::audit::refusals::assert_all_told(&lines.join("\n"), 150);
+    }
+}
+
+#[test]
+fn commands_that_end_with_the_server_have_their_ends_in_the_trail() {
+    let hostile = Hostile::start();
+    let jobs: Vec<_> = (0..3)
+        .map(|_| {
+            let (connection, stream) = hostile.peer();
+            let (job, _output) = hostile.launched(connection, "default", "sleep 600");
+            (format!("{job:016x}"), stream)
+        })
+        .collect();
+    let Hostile { link, mut process, directory } = hostile;
+    drop(link);
+    assert!(!process.wait(Duration::from_secs(20)).success());
+    let text = std::fs::read_to_string(directory.path().join("audit.jsonl")).unwrap();
+    for (job, _) in &jobs {
+        let ended = format!("\"event\":\"ended\",\"job\":\"{job}\",\"ended_by\":\"cancelled\"");
+        assert!(text.contains(&ended), "{job}: {text}");
+    }
+    assert!(text.lines().next_back().unwrap().contains("\"event\":\"stopped\""), "{text}");
+}

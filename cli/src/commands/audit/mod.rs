@@ -9,7 +9,7 @@ use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
     Bytes,
     audit::{About, Configuration, Entry, Half, Line, Text, read_line, read_text_line},
-    limits,
+    counted, limits,
     sealed::Work,
 };
 use jiff::Timestamp;
@@ -215,6 +215,11 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
+/// Whose connection it was; `?` where it was none.
+fn name_of(uid: Option<u32>) -> String {
+    uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string())
+}
+
 /// One line for people; times are UTC.
 fn description(line: &Line) -> String {
     let what = match &line.entry {
@@ -248,12 +253,13 @@ fn description(line: &Line) -> String {
             format!("refused {job} port {port}: {over_cap} too many at once, {unreachable} unreachable")
         }
         Entry::Refused { uid, pid, profile, reason, by } => {
-            let uid = uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
+            let uid = name_of(*uid);
             let pid = pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
             let by = if *by == Half::Server { ", as the server half says" } else { "" };
             format!("refused uid {uid}{pid} profile {profile}: {reason}{by}")
         }
-        Entry::AlsoRefused { uid, count } => format!("refused uid {uid}: {count} more"),
+        Entry::AlsoRefused { uid, count } => format!("refused uid {}: {count} more", name_of(*uid)),
+        Entry::Unwritten { count } => format!("{} could not be written", counted(*count, "line")),
         Entry::Ended { job, ended_by, exit_code, signal, step, wall_ms, .. } => {
             let how = serde_json::to_value(ended_by).ok();
             let how = how.as_ref().and_then(|v| v.as_str()).unwrap_or("?").to_owned();

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{exit_status, failure::Failure, output};
 use cordon_protocol::{
-    audit::{Head, Walk},
+    audit::{Entry, Head, Walk},
     counted,
 };
 use std::{
@@ -123,7 +123,7 @@ impl Seen {
         if self.problems().next().is_some() {
             return Ok(exit_status::FAILURE);
         }
-        let Walked { walk, lines, files, .. } = self.walked;
+        let Walked { walk, lines, files, unwritten, .. } = self.walked;
         let Compared { whole, cut, older, without, .. } = self.compared;
         for job in &cut {
             tell(check.texts, &format!("command {job}: its text was cut, and what is missing is not known"));
@@ -147,6 +147,12 @@ impl Seen {
             output::complain(&format!(
                 "cordon: note: {trail}: numbers {from} to {to} are in no file: they were gone when the executor began the trail \
                  anew; verify what was moved away by itself, with --partial --file"
+            ));
+        }
+        if unwritten > 0 {
+            let lines = counted(unwritten, "line");
+            output::complain(&format!(
+                "cordon: note: {trail}: {lines} could not be written at the time, as ends of commands while the disk was full"
             ));
         }
         if without > 0 {
@@ -180,6 +186,8 @@ struct Walked {
     has_head: bool,
     problems: Vec<Problem>,
     recorded: Recorded,
+    /// Lines that it says could not be written.
+    unwritten: u64,
 }
 
 impl Walked {
@@ -203,6 +211,9 @@ impl Walked {
 
     fn step(&mut self, line: &files::Read, anchors: &[Head]) -> Result<(), String> {
         let entry = self.walk.step(&line.text).map_err(|broken| broken.to_string())?;
+        if let Entry::Unwritten { count } = entry.entry {
+            self.unwritten += count;
+        }
         self.recorded.add(entry);
         let here = self.walk.head();
         let replaced = |kept: &Head| kept.seq == here.seq && kept.hash != here.hash;
