@@ -159,7 +159,7 @@ pub(super) fn figures(halves: &Halves, directory: &Path) -> Vec<Figure> {
     let shmem = host::number("/proc/meminfo", "Shmem").unwrap_or(0);
     add("Shmem of the host, KiB".to_owned(), shmem, Bound::Grow(HOST_KIB));
     let (trail, files): (Vec<_>, Vec<_>) =
-        paths_below(directory).into_iter().partition(|path| path.ends_with(".jsonl"));
+        paths_below(directory).into_iter().partition(|path| path.ends_with(".jsonl") || is_older(path));
     let bytes = |paths: Vec<String>| {
         let sizes = paths.iter().filter_map(|path| fs::symlink_metadata(path).ok());
         sizes.filter(fs::Metadata::is_file).map(|found| found.len()).sum()
