@@ -82,9 +82,16 @@ pub(super) fn belongings(halves: &Halves, directory: &Path) -> Belongings {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let here = directory.display().to_string();
     found.add("mounts of the host below it", mounts.lines().filter(|l| l.contains(&here)).map(str::to_owned));
-    found.add("files", paths_below(directory));
+    found.add("files", paths_below(directory).into_iter().filter(|path| !is_older(path)));
     found.add("temporary files", temporary_files());
     found
+}
+
+/// Whether it is a file that a rotation of the trail has moved aside, of which a bounded number stays: the trail of a
+/// long run fills more than one.
+fn is_older(path: &str) -> bool {
+    let older = |name| path.rsplit_once(name).is_some_and(|(_, number)| matches!(number.parse(), Ok(1..=7)));
+    older("/audit.jsonl.") || older("/commands.jsonl.")
 }
 
 /// What the product's users have in directories where everybody may write.
@@ -152,7 +159,7 @@ pub(super) fn figures(halves: &Halves, directory: &Path) -> Vec<Figure> {
     let shmem = host::number("/proc/meminfo", "Shmem").unwrap_or(0);
     add("Shmem of the host, KiB".to_owned(), shmem, Bound::Grow(HOST_KIB));
     let (trail, files): (Vec<_>, Vec<_>) =
-        paths_below(directory).into_iter().partition(|path| path.ends_with(".jsonl"));
+        paths_below(directory).into_iter().partition(|path| path.ends_with(".jsonl") || is_older(path));
     let bytes = |paths: Vec<String>| {
         let sizes = paths.iter().filter_map(|path| fs::symlink_metadata(path).ok());
         sizes.filter(fs::Metadata::is_file).map(|found| found.len()).sum()
@@ -165,4 +172,17 @@ pub(super) fn figures(halves: &Halves, directory: &Path) -> Vec<Figure> {
 fn dying_cgroups(monitor: i32) -> Option<u64> {
     let text = fs::read_to_string(host::cgroups_of(monitor)?.join("cgroup.stat")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("nr_dying_descendants "))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_older;
+
+    #[test]
+    fn files_of_a_rotation_are_nothing_left_over_and_what_looks_like_them_is() {
+        assert!(is_older("/run/cordon/audit.jsonl.1") && is_older("/run/cordon/commands.jsonl.7"));
+        for left in ["audit.jsonl", "audit.jsonl.8", "audit.jsonl.0", "audit.jsonl.1.x", "my-audit.jsonl.1"] {
+            assert!(!is_older(&format!("/run/cordon/{left}")), "{left}");
+        }
+    }
 }
