@@ -1,5 +1,4 @@
-//! A trail that cannot be written. The log is told once when that begins, and once when commands run again; the trail
-//! itself, as soon as it takes a line, how many there are not.
+//! A trail that cannot be written: what the log is told of it, and what the trail, as soon as it takes a line again.
 
 use super::Audit;
 use crate::sandbox::steps::Fault;
