@@ -157,6 +157,46 @@ fn slow_heads_and_bodies_are_cut_off() {
     assert_eq!(gateway.exec(&json!({"command": "sleep 1; echo works"})).json()["stdout"], "works\n");
 }
 
+/// Asks for a stream of events, and takes no more of it once it has seen these words.
+fn stalled(gateway: &Gateway, body: &Value, words: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    stream.set_read_timeout(Some(stretched(PATIENCE))).unwrap();
+    let bytes = String::from_utf8(gateway.bytes(body)).unwrap();
+    stream.write_all(bytes.replacen("\r\n", "\r\nAccept: text/event-stream\r\n", 1).as_bytes()).unwrap();
+    let (mut seen, mut buffer) = (String::new(), [0; 512]);
+    while !seen.contains(words) {
+        let length = stream.read(&mut buffer).unwrap();
+        assert!(length > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    (stream, seen)
+}
+
+#[test]
+fn who_pauses_within_a_large_file_has_no_leisure_and_within_output_it_has() {
+    let executor = Executor::start("");
+    let gateway = Gateway::start(&executor.socket, "header_timeout = \"3s\"\nconnections_max = 2");
+    let rest = |(mut stream, seen): (TcpStream, String)| {
+        let mut bytes = seen.into_bytes();
+        // One that was cut may be reset as well.
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8(bytes).unwrap()
+    };
+    // Each is more than the kernel keeps of a connection whose client does not read (tcp(7): tcp_wmem, tcp_rmem).
+    let files =
+        json!({"command": "for n in 1 2 3 4; do head -c 4M /dev/urandom >$n; done", "collect": ["*"]});
+    let output = json!({"command": "yes | head -c 24M"});
+    let in_output = stalled(&gateway, &output, "event: stdout");
+    let in_file = stalled(&gateway, &files, "event: file");
+    // Both places are taken: this one waits until one of the two is let go.
+    let answer = gateway.exec(&json!({"command": "echo there is room"}));
+    assert_eq!(answer.json()["stdout"], "there is room\n");
+    let seen = rest(in_output);
+    assert!(seen.contains("event: exit") && seen.ends_with("0\r\n\r\n"), "{}", seen.len());
+    let seen = rest(in_file);
+    assert!(!seen.contains("event: exit"), "{}", seen.len());
+}
+
 #[test]
 fn configured_hosts_and_origins_are_let_in() {
     let executor = Executor::start("");
