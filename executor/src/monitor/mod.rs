@@ -234,6 +234,7 @@ impl Monitor {
             }
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
+            self.go_on_making_roots();
             self.go_on_refusing(Instant::now());
             self.accept();
             self.ask_server();
@@ -260,7 +261,7 @@ impl Monitor {
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let timeout = match deadlines.min() {
-            _ if refill => PollTimeout::ZERO,
+            _ if refill || self.plans.is_busy() => PollTimeout::ZERO,
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };
