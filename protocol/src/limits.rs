@@ -25,6 +25,8 @@ pub const PROFILES_MAX: usize = 64;
 pub const NAME_MAX_BYTES: usize = 64;
 /// Largest sealed request that the monitor forwards, bytes.
 pub const SEALED_REQUEST_MAX: u64 = 4 << 20;
+/// Largest sealed list of patterns that the monitor forwards, bytes: [`COLLECT_PATTERNS_MAX`] of the longest.
+pub const SEALED_PATTERNS_MAX: u64 = 512 << 10;
 /// Largest sealed list of files that the monitor forwards, bytes.
 pub const SEALED_FILES_MAX: u64 = 16 << 20;
 
