@@ -140,6 +140,20 @@ fn a_gateway_that_is_told_to_end_finishes_what_runs() {
 }
 
 #[test]
+fn one_client_of_the_gateway_can_have_every_place_of_it_and_none_of_another_user_s() {
+    let executor = Executor::start("[profiles.default]\nconcurrency = 1\nqueue = 0\n");
+    let gateway = Gateway::start(&executor.socket, "");
+    let mut holding = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    let marker = marker();
+    holding.write_all(&gateway.bytes(&json!({"argv": ["sleep", marker]}))).unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    let (code, _) = gateway.exec(&json!({"command": "echo ran"})).error(429);
+    assert_eq!(code, "busy");
+    executor.assert_works();
+    drop(holding);
+}
+
+#[test]
 fn slow_heads_and_bodies_are_cut_off() {
     let executor = Executor::start("");
     let gateway = Gateway::start(&executor.socket, "header_timeout = \"300ms\"\nread_timeout = \"300ms\"");
