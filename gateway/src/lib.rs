@@ -7,6 +7,7 @@ pub mod app;
 pub mod config;
 pub mod error;
 pub mod executor;
+mod framing;
 pub mod http;
 pub mod listeners;
 pub mod lockdown;

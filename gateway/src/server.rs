@@ -2,6 +2,7 @@
 
 use crate::{
     config::Config,
+    framing::{Framing, Heads},
     http::Door,
     listeners::Listeners,
     memory, screen,
@@ -253,14 +254,19 @@ impl Connections {
             let (client, leisure) = (stream.client(), Leisure::default());
             let patient = Watched::new(stream, Patience::new(header_timeout, leisure.clone()));
             let screen = Watched::new(patient, state.clone());
+            let framing = Framing::default();
+            let framed = Watched::new(screen, Heads::new(framing.clone()));
             let asked = state.clone();
             let service = service_fn(move |request: Request<Incoming>| {
                 let answering = asked.answer();
-                // Of a length beside it nothing is seen here: hyper takes that away. A proxy that went by the length
-                // takes what follows for another request than we do, so nothing may follow (RFC 9112, 6.1).
-                let last = request.headers().contains_key(header::TRANSFER_ENCODING);
+                let unclear = framing.next();
+                // Of what comes after chunks `framing` looks at nothing, so nothing may follow.
+                let last = unclear.is_some() || request.headers().contains_key(header::TRANSFER_ENCODING);
                 let mut request = request.map(Body::new);
                 let extensions = request.extensions_mut();
+                if let Some(unclear) = unclear {
+                    extensions.insert(unclear);
+                }
                 extensions.insert(door);
                 extensions.insert(client);
                 extensions.insert(leisure.clone());
@@ -280,7 +286,7 @@ impl Connections {
                     .timer(TokioTimer::new())
                     .header_read_timeout(header_timeout)
                     .max_buf_size(HEAD_MAX)
-                    .serve_connection(TokioIo::new(screen), service)
+                    .serve_connection(TokioIo::new(framed), service)
             );
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,

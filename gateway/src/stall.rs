@@ -153,6 +153,26 @@ mod tests {
         false
     }
 
+    /// How long one that takes nothing is left alone, in seconds; after so many an event is there that takes of what all
+    /// share, if it comes to that.
+    async fn lasts(leisure: &Leisure, held_after: Option<u64>) -> u64 {
+        let mut patience = Patience::new(Duration::from_secs(30), leisure.clone());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut held = None;
+        let mut seconds = 0;
+        loop {
+            if held_after == Some(seconds) {
+                held = Some(leisure.hold());
+            }
+            if patience.write(&mut cx, b"", 0, |_| Poll::Pending).is_ready() {
+                drop(held);
+                return seconds;
+            }
+            advance(Duration::from_secs(1)).await;
+            seconds += 1;
+        }
+    }
+
     fn of_stream() -> Leisure {
         let leisure = Leisure::default();
         leisure.0.stream.store(true, Ordering::Release);
@@ -177,5 +197,14 @@ mod tests {
         assert!(fails(leisure.clone(), 1, pause).await);
         drop(held);
         assert!(!fails(leisure, 1, pause).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_let_go_after_its_time_and_in_a_large_event_after_that_of_any_answer() {
+        assert_eq!(lasts(&Leisure::default(), None).await, 30);
+        assert_eq!(lasts(&of_stream(), None).await, 300);
+        assert_eq!(lasts(&of_stream(), Some(0)).await, 30);
+        // What it was given before does not count against it.
+        assert_eq!(lasts(&of_stream(), Some(200)).await, 230);
     }
 }

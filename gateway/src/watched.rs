@@ -1,4 +1,4 @@
-//! A connection whose writes somebody looks at.
+//! A connection at whose reads and writes somebody looks.
 
 use std::{
     io::{self, IoSlice},
@@ -7,16 +7,21 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Who looks at the writes of a connection.
+/// Who looks at the reads and writes of a connection.
 pub(crate) trait Watch: Unpin {
-    /// What comes of a write of so many bytes, which begins with `data`; `write` does it.
+    /// This has been read.
+    fn read(&mut self, _data: &[u8]) {}
+
+    /// What comes of a write of so many bytes, which begins with this data; `write` does it.
     fn write(
         &mut self,
         cx: &mut Context<'_>,
-        data: &[u8],
-        length: usize,
+        _data: &[u8],
+        _length: usize,
         write: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>>;
+    ) -> Poll<io::Result<usize>> {
+        write(cx)
+    }
 
     /// All that was written has been passed on.
     fn flushed(&mut self) {}
@@ -35,19 +40,22 @@ pub(crate) struct Watched<S, W> {
 }
 
 impl<S, W> Watched<S, W> {
-    /// A connection on which nothing has been written.
+    /// A connection on which nothing has been read or written.
     pub(crate) fn new(stream: S, watch: W) -> Self {
         Self { stream, watch }
     }
 }
 
-impl<S: AsyncRead + Unpin, W: Unpin> AsyncRead for Watched<S, W> {
+impl<S: AsyncRead + Unpin, W: Watch> AsyncRead for Watched<S, W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        self.watch.read(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -27,6 +27,8 @@ pub const NAME_MAX_BYTES: usize = 64;
 pub const SEALED_REQUEST_MAX: u64 = 4 << 20;
 /// Largest sealed content of files that the monitor forwards, bytes.
 pub const SEALED_FILES_MAX: u64 = FILES_BYTES_MAX as u64;
+/// Largest sealed list of patterns that the monitor forwards, bytes: [`COLLECT_PATTERNS_MAX`] of the longest.
+pub const SEALED_PATTERNS_MAX: u64 = 512 << 10;
 
 /// Longest name of a workspace, bytes.
 pub const WORKSPACE_NAME_MAX: usize = 64;

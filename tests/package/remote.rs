@@ -1,24 +1,8 @@
 //! The page's recipe for commands on another host, step by step, with this host as the other one too.
 
 use crate::guest::{Host, MEMBER, eventually, member, ok, page, run_as, sh};
+use cordon_tests::markdown::blocks;
 use std::fs;
-
-/// The blocks of the page's recipe in a language, without what they are indented by.
-fn blocks(language: &str) -> Vec<String> {
-    let page = page();
-    let recipe = page.split("## Commands on another host").nth(1).unwrap().split("\n## ").next().unwrap();
-    let fence = format!("```{language}");
-    let mut found = Vec::new();
-    let mut lines = recipe.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == fence {
-            let indent = line.len() - fence.len();
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            found.push(block.map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect());
-        }
-    }
-    found
-}
 
 /// What the tests before may have left of it.
 const CLEAR: &str = "systemctl disable --now cordon-remote.socket cordon-remote 2>/dev/null; \
@@ -30,7 +14,9 @@ fn a_command_gets_to_one_account_of_one_other_host_and_to_nothing_else() {
     let _host = Host::with_package();
     sh(CLEAR);
     ok("echo 127.0.0.1 box.example.org >>/etc/hosts; systemctl start ssh");
-    let (steps, units, profile) = (blocks("sh"), blocks("ini"), blocks("toml"));
+    let page = page();
+    let recipe = page.split("## Commands on another host").nth(1).unwrap().split("\n## ").next().unwrap();
+    let (steps, units, profile) = (blocks(recipe, "sh"), blocks(recipe, "ini"), blocks(recipe, "toml"));
     assert_eq!((steps.len(), units.len(), profile.len()), (2, 2, 1));
     for step in steps {
         ok(&step.replace("sudo ", ""));
@@ -48,7 +34,7 @@ fn a_command_gets_to_one_account_of_one_other_host_and_to_nothing_else() {
     ));
 
     let line =
-        page().lines().find_map(|l| l.trim().strip_prefix("5. `")).unwrap().trim_end_matches('`').to_owned();
+        page.lines().find_map(|l| l.trim().strip_prefix("5. `")).unwrap().trim_end_matches('`').to_owned();
     assert!(line.ends_with(" uptime"), "{line}");
     let line = line.replace(" uptime", " 'id -un; echo over there >note; cat note'");
     assert_eq!(member(&line), "cordon-remote\nover there");

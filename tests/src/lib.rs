@@ -3,6 +3,7 @@
 pub mod belongings;
 pub mod host;
 pub mod manual;
+pub mod markdown;
 pub mod measure;
 pub mod nop;
 pub mod soak;

@@ -2,7 +2,7 @@
 
 use super::{
     Monitor,
-    audit::fingerprint,
+    arriving::Fingerprints,
     job::{Job, Order, Stage, enforced},
     launch::{Asked, launch},
     link::{AskedLimits, ConnectionId, JobId, LaunchRefusal, Outcome, ToServer},
@@ -48,6 +48,7 @@ impl Monitor {
         connection: ConnectionId,
         wanted: Wanted<'_>,
         sealed: Option<Vec<OwnedFd>>,
+        fingerprints: Result<Fingerprints, Fault>,
     ) -> Result<(), LaunchRefusal> {
         let peer = self.connections.take_launch(connection).ok_or(LaunchRefusal::OutOfOrder)?;
         if self.stopping.is_some() {
@@ -71,9 +72,12 @@ impl Monitor {
         };
         let id = self.next_job;
         self.next_job += 1;
-        let recorded = self.record_launch(id, &peer, &plan, &limits, workspace.as_ref(), &sealed);
         // The command does not get the text.
-        sealed.remove(1);
+        let text = sealed.remove(1);
+        let recorded = fingerprints.and_then(|Fingerprints { request, files }| {
+            let about = About { job: name_of(id), uid: peer.uid, request, begun: false };
+            self.record_launch(about, files, &plan, &limits, workspace.as_ref(), &text)
+        });
         // What cannot be recorded does not run.
         let recorded = recorded.map_err(|fault| FailedStep { name: AUDIT_STEP.0, fault });
         let directory = match recorded.and(directory) {
@@ -126,25 +130,21 @@ impl Monitor {
 
     fn record_launch(
         &mut self,
-        id: JobId,
-        peer: &Peer,
+        about: About,
+        files: Option<String>,
         plan: &Plan,
         limits: &Limits,
         workspace: Option<&String>,
-        sealed: &[OwnedFd],
+        text: &OwnedFd,
     ) -> Result<(), Fault> {
         if injected(AUDIT_STEP.0) {
             return Err(Errno::EIO.into());
         }
-        let [request, text, files @ ..] = sealed else { return Err(Errno::EINVAL.into()) };
-        let request = fingerprint(request)?;
-        let files = files.first().map(fingerprint).transpose()?;
-        let about = About { job: name_of(id), uid: peer.uid, request: request.clone(), begun: false };
         let launch = |text| Entry::Launch {
-            job: name_of(id),
-            uid: peer.uid,
+            job: about.job.clone(),
+            uid: about.uid,
             profile: plan.profile.name.clone(),
-            request,
+            request: about.request.clone(),
             files,
             workspace: workspace.cloned(),
             text: Some(text),

@@ -18,10 +18,9 @@ pub use rotation::Rotation;
 use super::appended::Appended;
 use crate::sandbox::steps::{About, Fault};
 use budget::Budget;
-use cordon_protocol::audit::{self as text, Entry, Head, append, hexadecimal, read_line};
+use cordon_protocol::audit::{self as text, Entry, Head, append, read_line};
 use kept::{Kept, Known};
 use nix::errno::Errno;
-use sha2::{Digest, Sha256};
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -238,23 +237,6 @@ fn content(sealed: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// SHA-256 of a sealed request, hexadecimal. Its bytes are not looked at otherwise.
-///
-/// # Errors
-/// errno of read(2).
-pub(super) fn fingerprint(request: &OwnedFd) -> Result<String, Fault> {
-    let file = File::from(request.try_clone()?);
-    let (mut digest, mut at, mut buffer) = (Sha256::new(), 0, [0; 16 << 10]);
-    loop {
-        let length = file.read_at(&mut buffer, at).about("sealed request")?;
-        if length == 0 {
-            return Ok(hexadecimal(&digest.finalize()));
-        }
-        digest.update(&buffer[..length]);
-        at += length as u64;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,11 +339,5 @@ mod tests {
         let (trail, head) = (fs::metadata(&path).unwrap(), fs::metadata(&head).unwrap());
         assert_eq!((trail.mode() & 0o7777, trail.gid(), head.mode() & 0o7777), (0o640, 0, 0o600));
         fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_request_is_known_by_its_bytes() {
-        let request = crate::sys::memfd::sealed(&[7; 40_000]).unwrap();
-        assert_eq!(fingerprint(&request).unwrap(), cordon_protocol::audit::sha256(&[7; 40_000]));
     }
 }

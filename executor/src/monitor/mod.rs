@@ -7,6 +7,7 @@ mod accept;
 mod admit;
 mod allowed;
 mod appended;
+mod arriving;
 mod audit;
 pub mod cgroup;
 mod collect;
@@ -41,11 +42,12 @@ pub use peers::ConnectionCaps;
 
 use crate::sys::process::{ended_child, has_ended, reap};
 use accept::Door;
+use arriving::{Arrived, Arriving};
 pub use audit::{Audit, Rotation};
 use cgroup::Cgroups;
 use cordon_protocol::{counted, limits};
 use job::{Job, Progress, Stage};
-use link::{JobId, ToMonitor, ToServer};
+use link::{JobId, ToServer};
 use netns::Networks;
 use nix::{
     errno::Errno,
@@ -125,8 +127,10 @@ pub struct Monitor {
     complaints: u32,
     /// What commands leave behind becomes this process's own: there are no pid namespaces.
     adopts: bool,
+    /// Launches whose hashes are being made.
+    arriving: Arriving,
     /// Launches that wait until what a command has left is gone.
-    postponed: Vec<(ToMonitor, Vec<OwnedFd>)>,
+    postponed: Vec<Arrived>,
     /// What came with messages and must not be closed: that could take for ever.
     kept: Vec<OwnedFd>,
     /// Kept open so that the sandboxes' read ends do not see its end.
@@ -185,6 +189,7 @@ impl Monitor {
             stopping: None,
             complaints: 0,
             adopts,
+            arriving: Arriving::default(),
             postponed: Vec::new(),
             kept: Vec::new(),
             _alive: held,
@@ -234,6 +239,7 @@ impl Monitor {
             }
             self.plans.keep_fresh(Instant::now());
             self.go_on_reloading();
+            self.go_on_making_roots();
             self.go_on_refusing(Instant::now());
             self.audit.go_on(Instant::now());
             self.accept();
@@ -245,6 +251,7 @@ impl Monitor {
                 self.attend(id);
             }
             self.launch_postponed();
+            self.go_on_hashing();
             self.outbox.flush(self.link.as_fd()).map_err(|_| MonitorError::ServerGone)?;
         }
     }
@@ -261,8 +268,9 @@ impl Monitor {
         let deadlines = deadlines.chain(self.watchdog.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
+        let busy = refill || self.plans.is_busy() || self.arriving.is_busy();
         let timeout = match deadlines.min() {
-            _ if refill => PollTimeout::ZERO,
+            _ if busy => PollTimeout::ZERO,
             Some(at) => round_up(at.saturating_duration_since(now)),
             None => PollTimeout::NONE,
         };

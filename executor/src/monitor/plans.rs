@@ -1,25 +1,25 @@
 //! The plans of all profiles, with their prepared roots, kept in step with the host's /etc.
 //!
 //! A root holds a copy of /etc. When the host's changes, the roots are made anew and swapped; sandboxes that
-//! run keep the one they have.
+//! run keep the one they have. Roots are made, and removed, one in each turn of the monitor's loop.
 
 mod changes;
+mod making;
 
 use super::{MonitorError, STORAGE};
 use crate::{
-    config::{Config, Policy, Require, Users},
+    config::{Config, Require, Users},
     host::Host,
     profile::Profile,
     sandbox::{
-        Plan, init,
-        root::Template,
-        seccomp,
+        Plan, init, seccomp,
         steps::{About, Fault},
         storage::Storage,
     },
 };
-use changes::{Pending, watch_copied};
+use changes::Pending;
 use cordon_protocol::CgroupMode;
+use making::Making;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
@@ -30,7 +30,7 @@ use std::{
     collections::BTreeMap,
     fs,
     os::fd::{AsFd, BorrowedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
 };
@@ -40,6 +40,8 @@ use std::{
 pub struct Plans {
     by_name: BTreeMap<String, Arc<Plan>>,
     common: Common,
+    /// To be in force, once all of them are there.
+    making: Option<Making>,
     /// Had been in force; a launch may still need their roots.
     retired: Vec<Arc<Plan>>,
     max_commands: usize,
@@ -117,6 +119,7 @@ impl Plans {
         let mut plans = Self {
             by_name: BTreeMap::new(),
             common,
+            making: None,
             retired: Vec::new(),
             max_commands: count(config.max_commands),
             roots,
@@ -124,23 +127,76 @@ impl Plans {
             watch: None,
             pending: Pending::default(),
         };
-        plans.replace(wanted, || Ok(())).map_err(failed("the roots of the profiles"))?;
+        plans.begin(wanted);
+        // Nobody waits yet.
+        let made = loop {
+            if let Some(made) = plans.make_next() {
+                break made;
+            }
+        };
+        if made.is_err() {
+            while plans.is_busy() {
+                plans.drop_retired();
+            }
+        }
+        made.map_err(failed("the roots of the profiles"))?;
+        plans.put_in_force();
         Ok(plans)
     }
 
-    /// Takes over other profiles: all of them, or none where one's root cannot be made or `record` fails, after which
-    /// nothing else can.
-    ///
-    /// # Errors
-    /// What could not be made, or recorded.
-    pub(super) fn adopt(
-        &mut self,
-        policy: &Policy,
-        record: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        self.replace(self.common.plans(&policy.profiles), record)?;
-        self.max_commands = count(policy.max_commands);
-        Ok(())
+    /// Begins to make the plans of other profiles.
+    pub(super) fn begin_others(&mut self, profiles: &BTreeMap<String, Profile>) {
+        self.begin(self.common.plans(profiles));
+    }
+
+    fn begin(&mut self, wanted: BTreeMap<String, Plan>) {
+        self.generation += 1;
+        self.making = Some(if self.common.host.namespaces {
+            Making::of(wanted, self.generation)
+        } else {
+            Making::without_roots(wanted)
+        });
+    }
+
+    /// Whether plans are being made: others have to wait.
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
+    /// Whether there is something to be made or removed in the next turn.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_making() || self.retired.iter().any(unused)
+    }
+
+    /// Makes one root of those that are wanted. Once all are there, or one could not be made and none of them is wanted
+    /// any more, it says so.
+    pub(super) fn make_next(&mut self) -> Option<Result<(), Fault>> {
+        match self.making.as_mut()?.make_one(&self.roots) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(fault) => {
+                self.abandon();
+                Some(Err(fault))
+            }
+        }
+    }
+
+    /// Puts those that have been made in the place of those that are in force.
+    pub(super) fn put_in_force(&mut self) {
+        let Some((fresh, watch)) = self.making.take().map(Making::finish) else { return };
+        self.watch = watch;
+        self.retired.extend(std::mem::replace(&mut self.by_name, fresh).into_values());
+    }
+
+    /// Drops those that have been made.
+    pub(super) fn abandon(&mut self) {
+        let made = self.making.take().map(|making| making.finish().0);
+        self.retired.extend(made.into_iter().flat_map(BTreeMap::into_values));
+    }
+
+    /// Commands of all peers at once, from now on.
+    pub(super) fn set_max_commands(&mut self, commands: u32) {
+        self.max_commands = count(commands);
     }
 
     /// Whether this host cannot keep two commands apart.
@@ -173,80 +229,30 @@ impl Plans {
         self.pending.due()
     }
 
-    /// Takes in changes of /etc and, once they have settled, makes the roots anew. Where that fails the old
-    /// ones stay.
+    /// Takes in changes of /etc and, once they have settled, begins to make the roots anew.
     pub fn keep_fresh(&mut self, now: Instant) {
         self.drop_retired();
         if self.watch.as_ref().is_some_and(|watch| watch.read_events().is_ok()) {
             self.pending.add(now);
         }
-        if !self.pending.take(now) {
-            return;
-        }
-        let same = self.by_name.iter().map(|(name, plan)| (name.clone(), Plan::clone(plan))).collect();
-        if let Err(fault) = self.replace(same, || Ok(())) {
-            crate::log!("/etc has changed, the old copy stays: {}: {}", fault.detail, fault.errno.desc());
+        if !self.is_making() && self.pending.take(now) {
+            self.begin(self.by_name.iter().map(|(name, plan)| (name.clone(), Plan::clone(plan))).collect());
         }
     }
 
-    /// Puts these plans in the place of those in force, each with a root made for it, and watches what was copied;
-    /// `record` has the last say.
-    fn replace(
-        &mut self,
-        wanted: BTreeMap<String, Plan>,
-        record: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let fresh = if self.common.host.namespaces {
-            self.with_roots(wanted, record)?
-        } else {
-            record()?;
-            wanted
-        };
-        let fresh = fresh.into_iter().map(|(name, plan)| (name, Arc::new(plan))).collect();
-        self.retired.extend(std::mem::replace(&mut self.by_name, fresh).into_values());
-        Ok(())
-    }
-
-    /// Drops the roots that no sandbox is of: the mount point of one that is being launched must stay, as the
+    /// Drops a root that no sandbox is of: the mount point of one that is being launched must stay, as the
     /// kernel takes the mount away from every namespace together with it.
     fn drop_retired(&mut self) {
-        for plan in self.retired.extract_if(.., |plan| Arc::strong_count(plan) == 1) {
+        if let Some(at) = self.retired.iter().position(unused) {
+            let plan = self.retired.swap_remove(at);
             plan.template.iter().for_each(|template| drop_root(&template.at));
         }
     }
+}
 
-    fn with_roots(
-        &mut self,
-        mut wanted: BTreeMap<String, Plan>,
-        record: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<BTreeMap<String, Plan>, Fault> {
-        self.generation += 1;
-        // Before the copy: what changes while it is made is seen.
-        let hidden = wanted.values().map(|plan| plan.profile.hide.as_slice());
-        let watch = watch_copied(&hidden.collect::<Vec<_>>());
-        let mut made: Vec<PathBuf> = Vec::new();
-        for (name, plan) in &mut wanted {
-            let at = self.roots.join(format!("{name}.{}", self.generation));
-            made.push(at.clone());
-            match Template::build(&plan.home, &plan.profile, at) {
-                Ok(template) => plan.template = Some(template),
-                Err(fault) => {
-                    made.iter().for_each(drop_root);
-                    return Err(fault);
-                }
-            }
-        }
-        if let Err(fault) = record() {
-            made.iter().for_each(drop_root);
-            return Err(fault);
-        }
-        self.watch = watch
-            .map_err(|fault| {
-                crate::log!("changes of /etc are not seen: {}: {}", fault.detail, fault.errno.desc());
-            })
-            .ok();
-        Ok(wanted)
-    }
+/// Whether no sandbox is of it.
+fn unused(plan: &Arc<Plan>) -> bool {
+    Arc::strong_count(plan) == 1
 }
 
 fn count(commands: u32) -> usize {
@@ -254,7 +260,7 @@ fn count(commands: u32) -> usize {
 }
 
 /// Unmounts a root of the monitor's; the copies in running sandboxes are not touched.
-fn drop_root(at: &PathBuf) {
+fn drop_root(at: &Path) {
     let _ = umount2(at, MntFlags::MNT_DETACH);
     let _ = fs::remove_dir(at);
 }
@@ -290,11 +296,12 @@ mod tests {
         };
         let at = std::env::temp_dir().join(format!("cordon-root-{}", std::process::id()));
         fs::create_dir_all(&at).unwrap();
-        let template = Some(Template { at: at.clone(), exposed: Vec::new() });
+        let template = Some(crate::sandbox::root::Template { at: at.clone(), exposed: Vec::new() });
         let launching = Arc::new(Plan { template, ..common.plan(&config.profiles["small"]) });
         let mut plans = Plans {
             by_name: BTreeMap::new(),
             common,
+            making: None,
             retired: vec![Arc::clone(&launching)],
             max_commands: 1,
             roots: PathBuf::new(),

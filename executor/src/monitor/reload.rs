@@ -1,8 +1,9 @@
 //! SIGHUP: the configuration is read anew, and its policy taken over whole or not at all.
 //!
 //! A process of its own reads and checks the file, as looking up its users may take long (nsswitch.conf(5)) and the
-//! monitor has deadlines. What it leaves in a memory file is taken over at once: sandboxes that run keep the plan
-//! that they have, every launch from then on is checked by the new ones, and the server half gets the same bytes.
+//! monitor has deadlines. For what it leaves in a memory file roots are made, one in each turn of the loop. Then all of
+//! it is taken over at once: sandboxes that run keep the plan that they have, every launch from then on is checked by the
+//! new ones, and the server half gets the same bytes.
 
 use super::{
     Monitor,
@@ -55,8 +56,17 @@ pub struct Reload {
     file: PathBuf,
     running: Config,
     reader: Option<Reader>,
+    /// What is to hold once its roots are made.
+    wanted: Option<Wanted>,
     /// It may have changed once more since the reader was started.
     again: bool,
+}
+
+/// A policy that was read, and its bytes for the server half.
+#[derive(Debug)]
+struct Wanted {
+    policy: Policy,
+    for_server: File,
 }
 
 /// The process that reads the file.
@@ -72,7 +82,7 @@ struct Reader {
 impl Reload {
     /// Nothing has changed yet.
     pub fn new(file: PathBuf, running: Config) -> Self {
-        Self { file, running, reader: None, again: false }
+        Self { file, running, reader: None, wanted: None, again: false }
     }
 
     /// The line of the trail for a reload after which the configuration of this hash is in force.
@@ -99,7 +109,7 @@ impl Reload {
 
     /// Starts reading the file, or notes that it has to be read once more.
     fn start(&mut self) -> Result<(), Fault> {
-        self.again = self.reader.is_some();
+        self.again = self.reader.is_some() || self.wanted.is_some();
         if self.again {
             return Ok(());
         }
@@ -164,24 +174,47 @@ impl Monitor {
         }
         reloading();
         if let Err(fault) = self.reload.start() {
-            self.keep_policy(&format!("{}: {}", fault.detail, fault.errno.desc()));
+            self.keep_policy(&in_words(&fault));
         }
     }
 
-    /// Takes over what has been read.
+    /// Takes in what has been read. Roots that are being made for another reason come first.
     pub(super) fn go_on_reloading(&mut self) {
+        if self.plans.is_making() {
+            return;
+        }
         let Some(answer) = self.reload.take_answer(Instant::now()) else { return };
-        let taken = answer.and_then(|bytes| {
-            self.adopt(&bytes).map_err(|fault| format!("{}: {}", fault.detail, fault.errno.desc()))
-        });
-        match taken {
+        let wanted = answer.and_then(|bytes| self.wanted(&bytes).map_err(|fault| in_words(&fault)));
+        match wanted {
+            Ok(wanted) => {
+                self.plans.begin_others(&wanted.policy.profiles);
+                self.reload.wanted = Some(wanted);
+            }
+            Err(problem) => self.keep_policy(&problem),
+        }
+    }
+
+    /// Makes one root of those that are wanted; once all are there they are in force, with the policy that they are for.
+    pub(super) fn go_on_making_roots(&mut self) {
+        let Some(made) = self.plans.make_next() else { return };
+        let Some(wanted) = self.reload.wanted.take() else {
+            return match made {
+                Ok(()) => self.plans.put_in_force(),
+                Err(fault) => crate::log!("/etc has changed, the old copy stays: {}", in_words(&fault)),
+            };
+        };
+        match made.and_then(|()| self.adopt(wanted)) {
             Ok(profiles) => {
                 let profiles = counted(profiles, "profile");
                 crate::log!("configuration read anew: {profiles}");
                 supervisor::ready(&format!("Configuration read anew: {profiles}"));
+                self.reload_again();
             }
-            Err(problem) => self.keep_policy(&problem),
+            Err(fault) => self.keep_policy(&in_words(&fault)),
         }
+    }
+
+    fn reload_again(&mut self) {
         if std::mem::take(&mut self.reload.again) {
             self.reload();
         }
@@ -193,10 +226,11 @@ impl Monitor {
         let problem = problem.replace('\n', " ");
         crate::log!("the configuration stays as it was: {problem}");
         supervisor::ready(&format!("The configuration stays as it was: {problem}"));
+        self.reload_again();
     }
 
-    /// Everything that can fail comes first; then all of it holds. The number of profiles.
-    fn adopt(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    /// The policy in these bytes, as it may hold here.
+    fn wanted(&self, bytes: &[u8]) -> Result<Wanted, Fault> {
         let malformed = |error: cordon_protocol::codec::FrameError| {
             Fault::new(nix::errno::Errno::EBADMSG, format!("policy: {error}"))
         };
@@ -206,12 +240,23 @@ impl Monitor {
         policy.max_commands = room.max_commands;
         let mut for_server = File::from(memfd::sealed(&policy.encode().map_err(malformed)?)?);
         for_server.rewind()?;
+        Ok(Wanted { policy, for_server })
+    }
+
+    /// Everything that can fail has come before, but one; then all of it holds. The number of profiles.
+    fn adopt(&mut self, Wanted { policy, for_server }: Wanted) -> Result<usize, Fault> {
         // What cannot be recorded does not hold.
         let entry = self.reload.entry(true, &policy.sha256);
-        self.plans.adopt(&policy, || self.audit.record(entry))?;
+        self.audit.record(entry).inspect_err(|_| self.plans.abandon())?;
+        self.plans.put_in_force();
+        self.plans.set_max_commands(policy.max_commands);
         self.reload.running.sha256.clone_from(&policy.sha256);
         self.resources.workspaces.set_floor(policy.free_space_min);
         self.outbox.push(&ToServer::Policy, vec![for_server.into()]);
         Ok(policy.profiles.len())
     }
+}
+
+fn in_words(fault: &Fault) -> String {
+    format!("{}: {}", fault.detail, fault.errno.desc())
 }

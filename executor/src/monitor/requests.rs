@@ -18,12 +18,11 @@
 
 use super::{
     Monitor, MonitorError,
-    admit::Wanted,
     allowed::is_allowed,
-    audit::fingerprint,
+    arriving::fingerprint,
     job::{Job, Stage},
     link::{ConnectionId, Deletion, JobId, LaunchRefusal, MESSAGE_LEN, Outcome, ToMonitor, ToServer},
-    policy::{check_sealed, launch_sizes},
+    policy::check_sealed,
 };
 use crate::sys::{memfd, scm};
 use cordon_protocol::{EndedBy, audit::Entry, counted, limits};
@@ -77,19 +76,13 @@ impl Monitor {
         let named = message.connection();
         let connection = named.and_then(|number| self.connections.get(number)).map(|found| found.stage);
         let command = self.jobs.values().find(|job| Some(job.connection) == named).map(|job| job.stage);
-        if is_allowed(&message, connection, command) {
-            if matches!(message, ToMonitor::Launch { .. }) && self.is_clearing_up() {
-                // One a connection: what waits is bounded as they are.
-                if self.postponed.iter().all(|(other, _)| other.connection() != named) {
-                    return self.postponed.push((message, descriptors));
-                }
-                self.refuse(message);
-                return self.keep(descriptors);
-            }
-            self.obey(message, descriptors);
-        } else {
+        if !is_allowed(&message, connection, command) {
             self.refuse(message);
             self.keep(descriptors);
+        } else if matches!(message, ToMonitor::Launch { .. }) {
+            self.take_in(message, descriptors);
+        } else {
+            self.obey(message, descriptors);
         }
     }
 
@@ -103,24 +96,15 @@ impl Monitor {
     /// Whether something of a command that has ended is still there and in the next one's way: only its uid tells
     /// it from another's, so that what ends it would end the next command too; or it has the open files that the
     /// next one needs.
-    fn is_clearing_up(&self) -> bool {
+    pub(super) fn is_clearing_up(&self) -> bool {
         let short = self.jobs.len() >= self.connections.commands();
         let in_the_way =
             |job: &Job| !job.is_live() && job.plan.host.one_at_a_time || short && job.stage == Stage::Dying;
         self.jobs.values().any(in_the_way)
     }
 
-    /// Takes up the launches that had to wait, once they need no longer.
-    pub(super) fn launch_postponed(&mut self) {
-        if !self.postponed.is_empty() && !self.is_clearing_up() {
-            for (message, descriptors) in std::mem::take(&mut self.postponed) {
-                self.take_up(message, descriptors);
-            }
-        }
-    }
-
     /// Answers what is not allowed now, where an answer is waited for.
-    fn refuse(&mut self, message: ToMonitor) {
+    pub(super) fn refuse(&mut self, message: ToMonitor) {
         match message {
             ToMonitor::Launch { connection, profile, .. } => {
                 self.refuse_launch(connection, profile, LaunchRefusal::OutOfOrder);
@@ -135,15 +119,19 @@ impl Monitor {
         }
     }
 
-    fn refuse_launch(&mut self, connection: ConnectionId, profile: String, refusal: LaunchRefusal) {
+    pub(super) fn refuse_launch(
+        &mut self,
+        connection: ConnectionId,
+        profile: String,
+        refusal: LaunchRefusal,
+    ) {
         self.record_refusal(connection, profile, refusal);
         self.outbox.push(&ToServer::LaunchRefused { connection, refusal }, Vec::new());
     }
 
     fn obey(&mut self, message: ToMonitor, descriptors: Vec<OwnedFd>) {
         let checked = match &message {
-            ToMonitor::Launch { files, .. } => check_sealed(descriptors, launch_sizes(*files)),
-            ToMonitor::Collect(_) => check_sealed(descriptors, &[limits::SEALED_REQUEST_MAX]),
+            ToMonitor::Collect(_) => check_sealed(descriptors, &[limits::SEALED_PATTERNS_MAX]),
             _ => Err(descriptors),
         };
         let (sealed, others) = match checked {
@@ -152,12 +140,8 @@ impl Monitor {
         };
         self.keep(others);
         match message {
-            ToMonitor::Launch { connection, profile, workspace, stdin, files, collect, limits } => {
-                let wanted = Wanted { profile: &profile, workspace, stdin, files, collect, limits };
-                if let Err(refusal) = self.launch(connection, wanted, sealed) {
-                    self.refuse_launch(connection, profile, refusal);
-                }
-            }
+            // Taken in already.
+            ToMonitor::Launch { .. } => {}
             ToMonitor::Cancel(connection) => self.end_of(connection, EndedBy::Cancelled),
             ToMonitor::OutputExceeded(connection) => self.end_of(connection, EndedBy::OutputLimit),
             ToMonitor::KillJob { connection, job } => {

@@ -3,7 +3,7 @@
 //! Defaults and bounds are those that the parser uses: what is shown is what an empty file gives.
 
 use super::{BODY_MAX_BOUNDS, RawConfig, TIMEOUT_MAX_MS};
-use crate::{http::body::AT_ONCE, stall::LEISURE};
+use crate::{http::body::AT_ONCE, memory::SMALL, stall::LEISURE};
 use cordon_protocol::{
     Bytes, Millis,
     configuration::{Document, list, text},
@@ -78,7 +78,8 @@ pub fn document() -> String {
             &format!(
                 "For the head of a request; so long a client may also send nothing, or let an answer lie, with a second \
                  more for each 64K that it takes of it; of an event stream it may take nothing {LEISURE} times as long, \
-                 but while a large file of it lies there."
+                 but not while an event of more than {} lies there, as a large file is.",
+                Bytes(SMALL as u64)
             ),
         ),
         "header_timeout",

@@ -1,7 +1,8 @@
 //! The HTTP side: which paths there are, and which checks stand before them.
 //!
-//! Every request passes, in this order: the log line, Host and Origin (on every path, so that no foreign site
-//! can even ask whether a gateway runs here), the token (all but `/healthz`), then the route itself.
+//! Every request passes, in this order: the log line, whether it is clear where it ends, Host and Origin (on every
+//! path, so that no foreign site can even ask whether a gateway runs here), the token (all but `/healthz`), then the
+//! route itself.
 
 pub mod answer;
 pub mod auth;
@@ -15,7 +16,7 @@ pub mod origin;
 pub mod stream;
 pub mod workspaces;
 
-use crate::{error::ApiError, executor::Executor};
+use crate::{error::ApiError, executor::Executor, framing};
 use axum::{
     Router,
     http::{HeaderValue, Method, StatusCode, Uri, header},
@@ -65,6 +66,7 @@ pub fn router(gateway: Gateway, guard: auth::Guard, allowed: origin::AllowList) 
     guarded
         .merge(open)
         .layer(from_fn_with_state(Arc::new(allowed), origin::require_allowed))
+        .layer(from_fn(framing::require_clear))
         .layer(map_response(harden))
         .layer(from_fn(log::log_request))
 }

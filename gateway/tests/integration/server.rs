@@ -163,7 +163,7 @@ async fn what_is_no_request_is_answered_like_every_other_failure() {
 #[tokio::test]
 async fn what_follows_a_body_in_chunks_is_no_request() {
     let gateway = gateway("");
-    for length in ["", "Content-Length: 4\r\n"] {
+    for (length, status) in [("", 405), ("Content-Length: 4\r\n", 400)] {
         let mut client = TcpStream::connect(gateway.address).await.unwrap();
         let request = format!(
             "POST /healthz HTTP/1.1\r\nHost: localhost\r\n{length}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
@@ -173,6 +173,7 @@ async fn what_follows_a_body_in_chunks_is_no_request() {
         let mut answers = String::new();
         timeout(SOON, client.read_to_string(&mut answers)).await.expect("the end").unwrap();
         assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
+        assert!(answers.starts_with(&format!("HTTP/1.1 {status} ")), "{answers}");
         assert!(answers.to_ascii_lowercase().contains("connection: close"), "{answers}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod frames;
+mod framing;
 mod http;
 mod peers;
 

@@ -6,29 +6,14 @@ use crate::harness::{
     daemon::{ensure_users, open_directory},
     process,
 };
+use cordon_tests::markdown::blocks;
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
-
-/// The blocks of a language, without what they are indented by.
-fn blocks(language: &str) -> Vec<String> {
-    let page = read("docs/install.md");
-    let fence = format!("```{language}");
-    let mut found = Vec::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == fence {
-            let indent = line.len() - fence.len();
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            found.push(block.map(|line| format!("{}\n", line.get(indent..).unwrap_or(""))).collect());
-        }
-    }
-    found
-}
 
 #[test]
 fn its_configurations_are_taken() {
     ensure_users();
     let directory = open_directory();
-    let blocks = blocks("toml");
+    let blocks = blocks(&read("docs/install.md"), "toml");
     let daemons = ["gateway", "executor"];
     assert_eq!(blocks.len(), daemons.len(), "{blocks:?}");
     for (text, daemon) in blocks.iter().zip(daemons) {

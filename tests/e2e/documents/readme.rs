@@ -3,6 +3,7 @@
 use super::{read, repository, table_after};
 use crate::harness::{Executor, build::programs, process, shared};
 use cordon_protocol::client::blocking;
+use cordon_tests::markdown::blocks;
 use std::{collections::BTreeSet, process::Command};
 
 const PAGE: &str = "README.md";
@@ -76,8 +77,8 @@ fn matches(expected: &str, line: &str) -> bool {
 /// Commands and their output in the blocks marked `console`.
 fn sessions() -> Vec<(String, Vec<String>)> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    for block in read(PAGE).split("```console\n").skip(1) {
-        for line in block.split("```").next().unwrap().lines() {
+    for block in blocks(&read(PAGE), "console") {
+        for line in block.lines() {
             match (line.strip_prefix("$ "), found.last_mut()) {
                 (Some(command), _) => found.push((command.to_owned(), Vec::new())),
                 (None, Some((_, output))) => output.push(line.to_owned()),
@@ -111,8 +112,7 @@ fn the_examples_do_what_they_show() {
 
 #[test]
 fn the_profile_of_the_example_is_taken() {
-    let page = read(PAGE);
-    let text = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let text = &blocks(&read(PAGE), "toml")[0];
     let executor = Executor::start(text);
     let profiles = blocking::profiles(&executor.socket, "test").unwrap();
     let build = profiles.iter().find(|p| p.name == "build").unwrap();

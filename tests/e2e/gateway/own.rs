@@ -140,6 +140,20 @@ fn a_gateway_that_is_told_to_end_finishes_what_runs() {
 }
 
 #[test]
+fn one_client_of_the_gateway_can_have_every_place_of_it_and_none_of_another_user_s() {
+    let executor = Executor::start("[profiles.default]\nconcurrency = 1\nqueue = 0\n");
+    let gateway = Gateway::start(&executor.socket, "");
+    let mut holding = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    let marker = marker();
+    holding.write_all(&gateway.bytes(&json!({"argv": ["sleep", marker]}))).unwrap();
+    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
+    let (code, _) = gateway.exec(&json!({"command": "echo ran"})).error(429);
+    assert_eq!(code, "busy");
+    executor.assert_works();
+    drop(holding);
+}
+
+#[test]
 fn slow_heads_and_bodies_are_cut_off() {
     let executor = Executor::start("");
     let gateway = Gateway::start(&executor.socket, "header_timeout = \"300ms\"\nread_timeout = \"300ms\"");
@@ -155,6 +169,46 @@ fn slow_heads_and_bodies_are_cut_off() {
         assert!(!answer.contains(" 200 ") && !answer.contains("ran"), "{answer}");
     }
     assert_eq!(gateway.exec(&json!({"command": "sleep 1; echo works"})).json()["stdout"], "works\n");
+}
+
+/// Asks for a stream of events, and takes no more of it once it has seen these words.
+fn stalled(gateway: &Gateway, body: &Value, words: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    stream.set_read_timeout(Some(stretched(PATIENCE))).unwrap();
+    let bytes = String::from_utf8(gateway.bytes(body)).unwrap();
+    stream.write_all(bytes.replacen("\r\n", "\r\nAccept: text/event-stream\r\n", 1).as_bytes()).unwrap();
+    let (mut seen, mut buffer) = (String::new(), [0; 512]);
+    while !seen.contains(words) {
+        let length = stream.read(&mut buffer).unwrap();
+        assert!(length > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    (stream, seen)
+}
+
+#[test]
+fn who_pauses_within_a_large_file_has_no_leisure_and_within_output_it_has() {
+    let executor = Executor::start("");
+    let gateway = Gateway::start(&executor.socket, "header_timeout = \"3s\"\nconnections_max = 2");
+    let rest = |(mut stream, seen): (TcpStream, String)| {
+        let mut bytes = seen.into_bytes();
+        // One that was cut may be reset as well.
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8(bytes).unwrap()
+    };
+    // Each is more than the kernel keeps of a connection whose client does not read (tcp(7): tcp_wmem, tcp_rmem).
+    let files =
+        json!({"command": "for n in 1 2 3 4; do head -c 4M /dev/urandom >$n; done", "collect": ["*"]});
+    let output = json!({"command": "yes | head -c 24M"});
+    let in_output = stalled(&gateway, &output, "event: stdout");
+    let in_file = stalled(&gateway, &files, "event: file");
+    // Both places are taken: this one waits until one of the two is let go.
+    let answer = gateway.exec(&json!({"command": "echo there is room"}));
+    assert_eq!(answer.json()["stdout"], "there is room\n");
+    let seen = rest(in_output);
+    assert!(seen.contains("event: exit") && seen.ends_with("0\r\n\r\n"), "{}", seen.len());
+    let seen = rest(in_file);
+    assert!(!seen.contains("event: exit"), "{}", seen.len());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! The build with faults takes a descriptor of the test's as its link instead of forking a server half.
 
+mod arriving;
 mod files;
 mod launches;
 mod messages;
@@ -62,6 +63,11 @@ impl Hostile {
     }
 
     fn start_with(configuration: &str) -> Self {
+        Self::start_after("", configuration)
+    }
+
+    /// After a line for the shell that becomes the executor.
+    fn start_after(line: &str, configuration: &str) -> Self {
         ensure_users();
         // `CLOEXEC` here; the shell makes the copy that the executor inherits.
         let (link, theirs) =
@@ -73,7 +79,7 @@ impl Hostile {
         let notify = NotifySocket::bind(directory.path());
         // The link arrives as standard input; the daemon finds it as descriptor 3.
         let mut command = in_scope("/bin/sh".as_ref());
-        command.args(["-c", "exec 3<&0 </dev/null; exec \"$0\" --config \"$1\""]);
+        command.arg("-c").arg(format!("{line}\nexec 3<&0 </dev/null; exec \"$0\" --config \"$1\""));
         command.arg(fault_executor()).arg(file);
         command.env("CORDON_TEST_LINK", "3").env("NOTIFY_SOCKET", &notify.path);
         let process = Process::start_with_stdin(command, Stdio::from(theirs));

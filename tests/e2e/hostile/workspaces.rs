@@ -43,8 +43,9 @@ fn a_sandbox_is_collected_from_once_after_its_end_and_only_where_that_was_announ
     let (ToServer::Launched { .. }, _pipes) = hostile.next() else { panic!("not launched") };
     assert_eq!(hostile.next().0, ToServer::Executed(connection));
     hostile.ended(connection);
-    // Without a request, or with what is none, there is nothing to do.
-    for wrong in [vec![], vec![File::open("/etc/passwd").unwrap()]] {
+    // Without a request, with what is none, or with more than patterns can be, there is nothing to do.
+    let long = sealed(Work::Collect(vec!["a".repeat(512 << 10)]));
+    for wrong in [vec![], vec![File::open("/etc/passwd").unwrap().into()], vec![long]] {
         let descriptors: Vec<_> = wrong.iter().map(AsFd::as_fd).collect();
         hostile.send(&ToMonitor::Collect(connection), &descriptors);
         assert_eq!(collecting(connection), 0);

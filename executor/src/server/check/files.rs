@@ -141,4 +141,13 @@ mod tests {
                 && pattern("a/*/").is_ok()
         );
     }
+
+    #[test]
+    fn the_most_and_longest_patterns_are_no_larger_than_the_monitor_forwards() {
+        let longest = "a".repeat(PATH_MAX) + "/";
+        let patterns = vec![longest; limits::COLLECT_PATTERNS_MAX];
+        assert!(check_patterns(&patterns).is_ok() && check_patterns(&[patterns[0].clone() + "a"]).is_err());
+        let sealed = crate::sealed::SealedRequest::collecting(patterns).encode().unwrap();
+        assert!(sealed.len() as u64 <= limits::SEALED_PATTERNS_MAX, "{}", sealed.len());
+    }
 }
