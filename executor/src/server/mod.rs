@@ -33,6 +33,7 @@ mod job;
 mod jobs;
 mod link;
 pub mod lockdown;
+mod news;
 mod not_text;
 mod output;
 mod pump;
