@@ -9,6 +9,7 @@
 
 mod beginning;
 mod rotation;
+mod trial;
 
 pub use rotation::Rotation;
 
