@@ -13,6 +13,7 @@ pub mod listen;
 mod log;
 pub mod monitor;
 pub mod profile;
+pub mod recording;
 pub mod sandbox;
 pub mod sealed;
 pub mod server;

@@ -8,7 +8,7 @@ use cordon_executor::{
     listen::listen,
     log,
     monitor::{Audit, ConnectionCaps, Monitor, Parts, Plans, Reload, Workspaces, cgroup::Cgroups},
-    steps,
+    recording, steps,
     sys::process::{self, is_single_threaded, set_nice},
 };
 use cordon_protocol::audit::{Configuration, Entry};
@@ -137,9 +137,12 @@ fn probe(named: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
         named => Config::load(&named.unwrap_or_else(|| CONFIGURATION.into()))?,
     };
     let cgroups = Cgroups::establish(&config.state_dir.join("probe"));
-    let host = Host::probe(&config, &cgroups);
+    let Host { mut layers, .. } = Host::probe(&config, &cgroups);
     cgroups.close();
-    answer(&serde_json::to_string(&host.layers)?)
+    let problem = Audit::could_be_at(&config.audit).err();
+    let problem = problem.map(|fault| (fault.errno, fault.to_string()));
+    layers.push(recording::layer(problem.as_ref().map(|(errno, detail)| (*errno, detail.as_str()))));
+    answer(&serde_json::to_string(&layers)?)
 }
 
 /// Prints a line; a reader that has gone away is told as an error.

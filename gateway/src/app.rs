@@ -9,6 +9,7 @@ use crate::{
     token::Token,
 };
 use axum::Router;
+use cordon_protocol::supervision::Supervision;
 use sd_notify::NotifyState;
 use std::{io, sync::Arc};
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,13 +40,20 @@ pub fn router(config: &Config, token: Token, reports: Reports) -> Router {
     http::router(gateway, Guard::new(token, &config.token_file), allowed)
 }
 
-/// Serves until SIGTERM or SIGINT, and then until running requests have ended or the grace has passed.
+/// Serves until SIGTERM or SIGINT, and then until running requests have ended or the grace has passed. A SIGHUP is
+/// answered in the log: nothing can be read anew, as no file can be opened after the lock-down.
 ///
 /// # Errors
 /// When a signal handler or a listener cannot be set up.
 pub async fn run(config: &Config, token: Token, listeners: Listeners) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            tracing::warn!("nothing is read anew: configuration and token are read at start; {}", again());
+        }
+    });
     let addresses = listeners.to_string();
     let stop = async move {
         tokio::select! {
@@ -66,6 +74,15 @@ pub async fn run(config: &Config, token: Token, listeners: Listeners) -> io::Res
     server.serve(stop).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// How it is started again.
+fn again() -> &'static str {
+    match Supervision::of_this_process() {
+        Supervision::Systemd => "`sudo systemctl restart cordon-gateway` takes over what has changed",
+        Supervision::CordonUp => "start `cordon up` again to have a changed token taken over",
+        Supervision::Hand => "start it again to have what has changed taken over",
+    }
 }
 
 /// Does nothing where systemd does not ask to be told (sd_notify(3)).

@@ -15,6 +15,7 @@ mod cli;
 mod compat;
 mod config;
 mod corpora;
+mod doctor;
 mod documents;
 mod ends;
 mod escape;

@@ -16,7 +16,9 @@ pub(super) fn is_allowed(
         // Also of a connection that is closed: its command has still to go.
         ToMonitor::Drained(_) => matches!(command, Some(job::Stage::Ended | job::Stage::Collecting)),
         ToMonitor::Collect(_) => command == Some(job::Stage::Ended),
-        ToMonitor::ListWorkspaces(_) | ToMonitor::DeleteWorkspace { .. } => connection.is_some(),
+        ToMonitor::ListWorkspaces(_) | ToMonitor::DeleteWorkspace { .. } | ToMonitor::CheckTrail(_) => {
+            connection.is_some()
+        }
         // Also when what is left of it has gone already.
         ToMonitor::Services { .. } => connection.is_some() && !command.is_some_and(job::Stage::is_live),
         ToMonitor::Pong => true,
@@ -32,7 +34,7 @@ mod tests {
 
     /// Every message; a line each for a connection that is not there, is open, is used up; a column each for
     /// no command, and for one that is being launched, told to go, running, ended, collected from, going away.
-    const TABLE: [(&str, [&str; 3]); 12] = [
+    const TABLE: [(&str, [&str; 3]); 13] = [
         ("Launch", [".......", "xxxxxxx", "......."]),
         ("Cancel", [".xxx...", ".xxx...", ".xxx..."]),
         ("OutputExceeded", [".xxx...", ".xxx...", ".xxx..."]),
@@ -44,6 +46,7 @@ mod tests {
         ("Closed", [".......", "xxxxxxx", "xxxxxxx"]),
         ("Services", [".......", "x...xxx", "x...xxx"]),
         ("Refused", [".......", "xxxxxxx", "......."]),
+        ("CheckTrail", [".......", "xxxxxxx", "xxxxxxx"]),
         ("Pong", ["xxxxxxx", "xxxxxxx", "xxxxxxx"]),
     ];
 
@@ -71,6 +74,7 @@ mod tests {
             ToMonitor::Closed(1),
             ToMonitor::Services { connection: 1, counts: Vec::new() },
             ToMonitor::Refused { connection: 1, profile: name(), denial: Denial::Busy },
+            ToMonitor::CheckTrail(1),
             ToMonitor::Pong,
         ];
         let connections = [None, Some(Open), Some(Used)];

@@ -11,6 +11,7 @@ mod beginning;
 mod budget;
 mod kept;
 mod rotation;
+mod trial;
 mod trouble;
 
 pub use rotation::Rotation;

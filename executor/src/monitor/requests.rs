@@ -11,6 +11,7 @@
 //! | Drained | the connection's command has ended | kills what is left |
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
 //! | ListWorkspaces, DeleteWorkspace | the connection is open | with the peer's own ones |
+//! | CheckTrail | the connection is open | says whether launches can be recorded |
 //! | Services | the connection is open, its command does not live | records them, once |
 //! | Refused | the connection is open and has launched nothing | records it, once |
 //! | Closed | the connection is open | ends its command, forgets the number |
@@ -163,6 +164,7 @@ impl Monitor {
                 self.relayed.remove(&connection);
                 self.connections.close(connection);
             }
+            ToMonitor::CheckTrail(connection) => self.check_trail(connection),
             ToMonitor::Pong => self.server_answered(),
         }
     }
@@ -208,6 +210,13 @@ impl Monitor {
             crate::log!("collecting failed: {}: {}", fault.detail, fault.errno.desc());
         });
         self.outbox.push(&ToServer::Collecting(connection), ends.into_iter().collect());
+    }
+
+    fn check_trail(&mut self, connection: ConnectionId) {
+        let problem = self.audit.try_out().err();
+        let errno = problem.as_ref().map(|fault| fault.errno as i32);
+        let detail = problem.map(|fault| fault.to_string()).unwrap_or_default();
+        self.outbox.push(&ToServer::Trail { connection, errno, detail }, Vec::new());
     }
 
     fn list_workspaces(&mut self, connection: ConnectionId) {

@@ -18,14 +18,20 @@ use super::{
     socket::Socket,
     workspaces,
 };
-use crate::config::Config;
-use crate::monitor::link::{ConnectionId, ConnectionRefusal, LimitField, ToMonitor};
+use crate::{
+    config::Config,
+    monitor::link::{ConnectionId, ConnectionRefusal, LimitField, ToMonitor},
+    recording,
+};
 use cordon_protocol::{
     Event, Refusal, RefusalCode, Request,
     codec::{FrameError, decode_payload, encode_frame},
     limits,
 };
-use nix::sys::socket::{MsgFlags, send};
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, send},
+};
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
@@ -221,12 +227,26 @@ async fn answer(
             let profiles = profiles_of(&config, bits).map(|p| p.info()).collect();
             Ok(Some(Event::Profiles(profiles)))
         }
-        Request::Doctor => Ok(Some(Event::Doctor(server.layers.clone()))),
+        Request::Doctor => doctor(server, peer, &mut mailbox).await.map(Some),
         Request::Workspaces => workspaces::list(server, peer, &mut mailbox).await.map(Some),
         Request::DeleteWorkspace { name } => {
             workspaces::delete(server, peer, &mut mailbox, name).await.map(Some)
         }
     }
+}
+
+/// What this host has of each layer, as it was found at start, and whether launches can be recorded now.
+async fn doctor(
+    server: &Server,
+    peer: &Peer,
+    mailbox: &mut UnboundedReceiver<Notice>,
+) -> Result<Event, Refusal> {
+    server.send(ToMonitor::CheckTrail(peer.connection)).await;
+    let Some(Notice::Trail(errno, detail)) = mailbox.recv().await else {
+        return Err(internal("the monitor gave no answer"));
+    };
+    let trail = recording::layer(errno.map(|errno| (Errno::from_raw(errno), &*detail)));
+    Ok(Event::Doctor(server.layers.iter().cloned().chain([trail]).collect()))
 }
 
 async fn kill(

@@ -12,6 +12,7 @@ use super::{
     frames::Frames,
     hint::Ran,
     jobs::Listed,
+    news::News,
     pump::{Pump, Stage},
     queue::{Ticket, Turn},
     refusal::{bad_frame, from_launch, internal, out_of_order, queue_full, shutting_down, waited_too_long},
@@ -33,7 +34,7 @@ use cordon_protocol::{
 use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
-    future::Future,
+    future::{Future, pending},
     os::fd::OwnedFd,
     pin::pin,
     time::Duration,
@@ -153,9 +154,6 @@ async fn bounded(
     collected.await
 }
 
-/// Time between two words about a position: where many wait, each place that comes free changes those of all.
-const BETWEEN_NEWS: Duration = Duration::from_millis(100);
-
 /// A place in the queue; none when the client has left it. Until then the client is told where it stands.
 async fn wait_for_place(
     server: &Server,
@@ -166,10 +164,18 @@ async fn wait_for_place(
 ) -> Result<Option<Ticket>, Refusal> {
     let mut ticket = server.queue.enter(peer.uid, profile).map_err(|full| queue_full(profile, full))?;
     let deadline = Instant::now() + Duration::from_millis(profile.queue_timeout);
-    let (mut told, mut next_news) = (None, Instant::now());
+    let mut news = News::new(Instant::now());
     while let Turn::Position(position) = ticket.turn() {
         listed.set_position(position);
-        let news = encode_frame(&Event::Queued { position }, limits::EVENT_FRAME_MAX).map_err(internal)?;
+        let (due, frame) = (news.due(position), Event::Queued { position });
+        let frame = encode_frame(&frame, limits::EVENT_FRAME_MAX).map_err(internal)?;
+        let tell = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => pending().await,
+            }
+            socket.write_all(&frame).await
+        };
         tokio::select! {
             biased;
             () = server.drained() => return Err(shutting_down()),
@@ -180,10 +186,7 @@ async fn wait_for_place(
             }
             // So few bytes go in one piece or not at all, so that leaving off here splits no frame. Where the
             // client has gone, its close tells.
-            _ = async { sleep_until(next_news).await; socket.write_all(&news).await }, if told != Some(position) => {
-                told = Some(position);
-                next_news = Instant::now() + BETWEEN_NEWS;
-            }
+            _ = tell => news.told(position, Instant::now()),
         }
     }
     Ok(Some(ticket))
@@ -306,7 +309,7 @@ impl Run<'_> {
                 // An answer to a question that this connection has not asked says nothing about it.
                 Some(_) => {}
                 // The box is only taken away with the process.
-                None => std::future::pending().await,
+                None => pending().await,
             }
         }
     }
@@ -352,6 +355,6 @@ impl Run<'_> {
         }
         drop(stdin);
         self.cancel().await;
-        std::future::pending().await
+        pending().await
     }
 }

@@ -33,6 +33,7 @@ mod job;
 mod jobs;
 mod link;
 pub mod lockdown;
+mod news;
 mod not_text;
 mod output;
 mod pump;
@@ -103,6 +104,8 @@ enum Notice {
     Collecting(Option<OwnedFd>),
     Workspaces(Option<OwnedFd>),
     WorkspaceDeleted(Deletion),
+    /// errno of what keeps launches from being recorded, and what it is.
+    Trail(Option<i32>, String),
     /// A listening socket of the sandbox for each port.
     Services(Vec<(u16, OwnedFd)>),
 }
@@ -242,6 +245,9 @@ impl Server {
             }
             ToServer::WorkspaceDeleted { connection, deletion } => {
                 self.notify(connection, Notice::WorkspaceDeleted(deletion));
+            }
+            ToServer::Trail { connection, errno, detail } => {
+                self.notify(connection, Notice::Trail(errno, detail));
             }
             ToServer::Services { connection, ports } => {
                 self.notify(connection, Notice::Services(ports.into_iter().zip(descriptors).collect()));

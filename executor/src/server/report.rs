@@ -10,6 +10,7 @@ use super::{
 use crate::{
     monitor::link::{AskedLimits, JobId, LimitField, Outcome, ServiceCounts},
     profile::Profile,
+    recording,
 };
 use cordon_protocol::{Captured, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName, NetworkMode};
 use nix::{errno::Errno, sys::signal::Signal};
@@ -220,14 +221,7 @@ fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
         ("files", _) => {
             "name a path that is free or a file's, through directories inside the workspace".to_owned()
         }
-        ("audit", Errno::ENOSPC | Errno::EDQUOT) => {
-            "make room where the audit trail is: nothing runs that cannot be written there first".to_owned()
-        }
-        ("audit", _) => {
-            "have root see to the audit trail: nothing runs that cannot be written there first; the \
-                         executor's log says when it is written again"
-                .to_owned()
-        }
+        ("audit", errno) => recording::remedy(errno),
         _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
     };
     Hint { layer: step.to_owned(), what, remedy }

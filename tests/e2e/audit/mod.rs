@@ -38,7 +38,7 @@ fn verify(executor: &Executor) -> process::Ran {
 }
 
 /// Bytes to which the monitor's own files may grow, as prlimit(1) writes them; the hard limit stays.
-fn limit_file_size(executor: &Executor, size: &str) {
+pub(crate) fn limit_file_size(executor: &Executor, size: &str) {
     let mut command = Command::new("prlimit");
     command.arg("--pid").arg(executor.pid().to_string()).arg(format!("--fsize={size}:"));
     assert_eq!(process::run(command, &[]).status, 0);
@@ -245,7 +245,7 @@ fn a_text_that_is_too_long_is_cut_and_said_to_be() {
 }
 
 /// An executor that keeps its trail in a directory of its own.
-fn with_own_log(before: &[&str]) -> Executor {
+pub(crate) fn with_own_log(before: &[&str]) -> Executor {
     ensure_users();
     let directory = open_directory();
     let file = write_configuration(directory.path(), "available", "");
@@ -259,7 +259,7 @@ fn with_own_log(before: &[&str]) -> Executor {
 }
 
 /// Below this its log lies, as the executor itself sees it.
-fn log_of(executor: &Executor) -> PathBuf {
+pub(crate) fn log_of(executor: &Executor) -> PathBuf {
     let at = executor.directory().join("log");
     PathBuf::from(format!("/proc/{}/root{}", executor.pid(), at.display()))
 }
@@ -272,7 +272,7 @@ fn verify_log(executor: &Executor, options: &[&str]) -> process::Ran {
 }
 
 /// The next command is not run, for want of a trail.
-fn assert_refused(executor: &Executor) {
+pub(crate) fn assert_refused(executor: &Executor) {
     let report = executor.report(&["-c", "echo ran"]);
     assert_eq!((report.step.as_deref(), report.stdout.as_deref()), (Some("audit"), Some("")), "{report:?}");
 }

@@ -128,6 +128,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::DeleteWorkspace { connection: 1, name: String::new() },
         ToMonitor::Services { connection: 1, counts: vec![] },
         ToMonitor::Refused { connection: 1, profile: "p".into(), denial: Denial::Busy },
+        ToMonitor::CheckTrail(1),
     ];
     // A message without a line here does not compile.
     let name = |message: &ToMonitor| match message {
@@ -143,6 +144,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         ToMonitor::DeleteWorkspace { .. } => "DeleteWorkspace",
         ToMonitor::Services { .. } => "Services",
         ToMonitor::Refused { .. } => "Refused",
+        ToMonitor::CheckTrail(_) => "CheckTrail",
     };
     let rows = table_after(PAGE, "Server to monitor");
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
@@ -198,6 +200,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::WorkspaceDeleted { connection: 1, deletion: Deletion::Done },
         ToServer::Services { connection: 1, ports: vec![] },
         ToServer::Policy,
+        ToServer::Trail { connection: 1, errno: None, detail: String::new() },
     ];
     let name = |message: &ToServer| match message {
         ToServer::Connection { .. } => "Connection",
@@ -214,6 +217,7 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         ToServer::WorkspaceDeleted { .. } => "WorkspaceDeleted",
         ToServer::Services { .. } => "Services",
         ToServer::Policy => "Policy",
+        ToServer::Trail { .. } => "Trail",
     };
     let expected: Vec<_> = all.iter().map(|m| (number(&m.encode()), name(m).to_owned())).collect();
     assert_eq!(numbered(&table_after(PAGE, "Monitor to server")), expected);

@@ -35,7 +35,7 @@ fn message(random: &mut Rng, connections: &[u64]) -> Message {
         collect,
         limits: AskedLimits::default(),
     };
-    let made = match random.u8(..12) {
+    let made = match random.u8(..13) {
         0 | 1 => launch(false, random.bool()),
         2 => launch(true, random.bool()),
         3 => ToMonitor::Cancel(connection),
@@ -46,6 +46,7 @@ fn message(random: &mut Rng, connections: &[u64]) -> Message {
         8 => ToMonitor::Pong,
         9 => ToMonitor::Collect(connection),
         10 => ToMonitor::ListWorkspaces(connection),
+        11 => ToMonitor::CheckTrail(connection),
         _ => ToMonitor::DeleteWorkspace { connection, name: name.to_owned() },
     };
     let mut bytes = made.encode();

@@ -215,6 +215,11 @@ impl Directory {
         Ok(token.to_owned())
     }
 
+    /// Whether the file holds this token still.
+    pub(super) fn holds(&self, token: &str) -> bool {
+        fs::read_to_string(self.token_file()).is_ok_and(|text| text.trim() == token)
+    }
+
     fn make_token(&self) -> Result<String, Failure> {
         let path = self.token_file();
         let failed = |e: io::Error| {

@@ -145,7 +145,7 @@ fn serve(
     output::print(&first_command::invitation(directory, port))?;
     output::print(&format!("Serving until {}.\n", events.how_to_stop()))?;
     if reload_wanted {
-        reload(directory, settings, port, daemons);
+        reload(directory, settings, port, &token, daemons);
     }
     loop {
         match events.next(None) {
@@ -158,19 +158,28 @@ fn serve(
             }
             None => return Ok(exit_status::SUCCESS),
             Some(Event::ChildEnded) => daemon::all_alive(daemons)?,
-            Some(Event::Reload) => reload(directory, settings, port, daemons),
+            Some(Event::Reload) => reload(directory, settings, port, &token, daemons),
             _ => {}
         }
     }
 }
 
-/// Has the executor take over what has changed in DIR/profiles.toml; a bad file changes nothing.
-fn reload(directory: &Directory, settings: &Settings, port: u16, daemons: &mut [Daemon]) {
+/// Has the executor take over what has changed in DIR/profiles.toml; a bad file changes nothing. The gateway asks the
+/// executor each time, and has nothing of its own that could have changed but its token, which it can read no more.
+fn reload(directory: &Directory, settings: &Settings, port: u16, token: &str, daemons: &mut [Daemon]) {
+    if !directory.holds(token) {
+        let file = directory.token_file();
+        output::complain(&format!(
+            "cordon: {} is not the token that the gateway has: it goes on with the one that it started with; start \
+             `cordon up` again to change it",
+            file.display()
+        ));
+    }
     if let Err(failure) = configuration::write(directory, settings, port) {
         failure.report(exit_status::FAILURE);
         return output::complain("cordon: the configuration stays as it was");
     }
-    // It stands first; the gateway has nothing of it.
+    // It stands first.
     daemons.iter_mut().take(1).for_each(|executor| executor.signal(Signal::SIGHUP));
 }
 

@@ -65,6 +65,11 @@ impl Kept {
         seize(&self.synced, 0o600)
     }
 
+    /// The file with the head.
+    pub(super) fn file(&self) -> &File {
+        &self.head
+    }
+
     /// The trail ends here now.
     ///
     /// # Errors

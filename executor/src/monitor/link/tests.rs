@@ -87,7 +87,8 @@ fn every_message_round_trips() {
     let counts = vec![counts; limits::SERVICES_MAX];
     let services = ToMonitor::Services { connection: 9, counts };
     let refused = ToMonitor::Refused { connection: 10, profile: "ä".into(), denial: Denial::Internal };
-    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete, services, refused];
+    let check = ToMonitor::CheckTrail(11);
+    let after = [ToMonitor::Collect(6), ToMonitor::ListWorkspaces(7), delete, services, refused, check];
     for message in [launch, kill, ToMonitor::Closed(8)].into_iter().chain(after).chain(more) {
         assert_eq!(ToMonitor::decode(&message.encode()), Ok(message));
     }
@@ -111,6 +112,8 @@ fn every_message_round_trips() {
         ToServer::Workspaces(5),
         ToServer::Policy,
         ToServer::WorkspaceDeleted { connection: 6, deletion: Deletion::InUse },
+        ToServer::Trail { connection: 8, errno: None, detail: String::new() },
+        ToServer::Trail { connection: 9, errno: Some(28), detail: "d".repeat(DETAIL_LEN) },
         ToServer::Services { connection: 7, ports: vec![u16::MAX; 2 * limits::SERVICES_MAX] },
     ] {
         assert_eq!(ToServer::decode(&message.encode()), Ok(message));

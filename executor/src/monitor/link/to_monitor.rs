@@ -72,6 +72,8 @@ pub enum ToMonitor {
         /// Why.
         denial: Denial,
     },
+    /// Whether launches can be recorded now.
+    CheckTrail(ConnectionId),
 }
 
 impl ToMonitor {
@@ -85,6 +87,7 @@ impl ToMonitor {
             | Self::Refused { connection, .. }
             | Self::Collect(connection)
             | Self::ListWorkspaces(connection)
+            | Self::CheckTrail(connection)
             | Self::Cancel(connection)
             | Self::OutputExceeded(connection)
             | Self::Drained(connection)
@@ -144,6 +147,7 @@ impl ToMonitor {
                 writer.index(&Denial::ALL, denial);
                 writer.message
             }
+            Self::CheckTrail(connection) => simple(13, *connection),
         }
     }
 
@@ -185,6 +189,7 @@ impl ToMonitor {
                 profile: reader.text(limits::NAME_MAX_BYTES)?,
                 denial: reader.index(&Denial::ALL)?,
             },
+            13 => Self::CheckTrail(reader.number()?),
             _ => return Err(Malformed),
         };
         reader.end()?;

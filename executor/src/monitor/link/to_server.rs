@@ -2,6 +2,7 @@
 
 use super::{
     ConnectionId, ConnectionRefusal, JobId, LaunchRefusal, Malformed, Message, Outcome,
+    outcome::DETAIL_LEN,
     wire::{Reader, Writer},
 };
 use cordon_protocol::limits;
@@ -83,6 +84,15 @@ pub enum ToServer {
         /// Port of the host to which what comes by each is relayed.
         ports: Vec<u16>,
     },
+    /// Answer to `CheckTrail`.
+    Trail {
+        /// Who asked.
+        connection: ConnectionId,
+        /// errno of what stands in the way; none when nothing does.
+        errno: Option<i32>,
+        /// What that is, in words, cut to fit.
+        detail: String,
+    },
 }
 
 /// What came of a deletion.
@@ -163,6 +173,12 @@ impl ToServer {
                 writer.list(ports, |writer, port| writer.number(u64::from(*port)));
             }
             Self::Policy => writer = Writer::new(14),
+            Self::Trail { connection, errno, detail } => {
+                writer = Writer::new(15);
+                writer.number(*connection);
+                writer.optional_i32(*errno);
+                writer.text(detail, DETAIL_LEN);
+            }
         }
         writer.message
     }
@@ -209,6 +225,11 @@ impl ToServer {
                 })?,
             },
             14 => Self::Policy,
+            15 => Self::Trail {
+                connection: reader.number()?,
+                errno: reader.optional_i32()?,
+                detail: reader.text(DETAIL_LEN)?,
+            },
             _ => return Err(Malformed),
         };
         reader.end()?;

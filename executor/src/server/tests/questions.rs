@@ -57,7 +57,17 @@ fn profiles_are_those_of_the_peer_and_doctor_tells_the_layers() {
         assert_eq!(profiles.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), expected);
         client.close(&monitor);
     }
-    assert_eq!(monitor.ask(&Request::Doctor).event(), Some(Event::Doctor(layers())));
+    for (errno, detail, health) in [(None, "", Health::Ok), (Some(28), "/log: full", Health::Missing)] {
+        let mut client = monitor.ask(&Request::Doctor);
+        assert_eq!(monitor.hear(), ToMonitor::CheckTrail(client.connection));
+        monitor.say(&ToServer::Trail { connection: client.connection, errno, detail: detail.into() }, &[]);
+        let Some(Event::Doctor(mut found)) = client.event() else { panic!("no layers") };
+        let trail = found.pop().unwrap();
+        assert_eq!((found, trail.health, trail.layer.as_str()), (layers(), health, "audit"));
+        assert!(trail.detail.ends_with(detail), "{trail:?}");
+        assert_eq!(trail.remedy.is_some_and(|remedy| remedy.contains("make room")), errno.is_some());
+        client.close(&monitor);
+    }
     monitor.stop();
 }
 

@@ -1,9 +1,9 @@
 //! Commands of one peer wait for one another, those of all for a place, so many and no more.
 
 use super::*;
-use crate::{config::Policy, profile::Profile, sys::memfd::sealed};
+use crate::{config::Policy, profile::Profile, server::news::BETWEEN_NEWS, sys::memfd::sealed};
 use cordon_protocol::{RefusalCode, codec::encode_frame};
-use std::net::Shutdown;
+use std::{net::Shutdown, time::Instant};
 
 fn small(text: &str) -> Request {
     Request::Run(Box::new(RunRequest { profile: Some("small".into()), ..line(text) }))
@@ -93,6 +93,35 @@ fn positions_count_down_in_order_and_one_that_leaves_frees_its_own() {
         waiting[at].started("0000000000000002");
         monitor.exit(command);
     }
+    monitor.stop();
+}
+
+#[test]
+fn where_positions_change_fast_few_are_told_and_the_last_one_always() {
+    let mut config = fixture::config();
+    config.profiles.entry("small".into()).and_modify(|profile| profile.queue = 50);
+    let monitor = start(config);
+    let _first = monitor.ask(&small("a"));
+    let mut command = monitor.launch(1, 100, 100);
+    let begun = Instant::now();
+    let mut waiting: Vec<_> = (1..=50).map(|_| monitor.ask(&small("b"))).collect();
+    let mut last = waiting.pop().unwrap();
+    last.queued(50);
+    for _ in &waiting {
+        monitor.exit(command);
+        command = monitor.launch(2, 100, 100);
+    }
+    let mut told = vec![50];
+    while told.last() != Some(&1) {
+        let Some(Event::Queued { position }) = last.event() else { panic!("{told:?}") };
+        told.push(position);
+    }
+    // However slow this is, they were no closer together.
+    let most = begun.elapsed().as_millis() / BETWEEN_NEWS.as_millis() + 1;
+    assert!(
+        told.len() as u128 <= most && told.is_sorted_by(|before, after| before > after),
+        "{most}: {told:?}"
+    );
     monitor.stop();
 }
 

@@ -1,12 +1,13 @@
 //! SIGHUP: what the configuration says now holds for commands from now on, all of it or nothing.
 
+mod roots;
+mod up;
+
 use crate::harness::{
-    Executor, PATIENCE, Up,
+    Executor, PATIENCE,
     client::{collect, line},
     daemon::{NotifySocket, ensure_users, open_directory, write_configuration},
-    eventually, marker,
-    process::sandboxed,
-    stretched,
+    eventually, marker, stretched,
 };
 use cordon_protocol::{Event, LimitRequest, RunRequest, client::blocking};
 use nix::sys::signal::Signal;
@@ -227,53 +228,6 @@ fn reading_anew_disturbs_no_command_of_many() {
     });
 }
 
-/// A configuration with 64 profiles, after these keys.
-fn many(keys: &str) -> String {
-    let profiles: String = (1..64).map(|n| format!("[profiles.p{n:02}]\n")).collect();
-    format!("{keys}\n{profiles}")
-}
-
-impl Reloading {
-    /// How many roots of the policy that was the `generation`th to be read are there.
-    fn roots(&self, generation: u32) -> usize {
-        let roots = fs::read_dir(self.executor.directory().join("state/roots")).unwrap();
-        let ending = format!(".{generation}");
-        roots.filter(|root| root.as_ref().unwrap().file_name().to_str().unwrap().ends_with(&ending)).count()
-    }
-}
-
-#[test]
-fn commands_go_on_while_the_roots_of_many_profiles_are_made() {
-    let mut reloading = Reloading::start(&many(""));
-    assert_eq!(reloading.roots(1), 64);
-    write_configuration(reloading.executor.directory(), "available", &many("max_commands = 9"));
-    reloading.executor.process().signal(Signal::SIGHUP);
-    eventually("the first root is made", PATIENCE, || reloading.roots(2) > 0);
-    reloading.executor.assert_works();
-    let made = reloading.roots(2);
-    assert!(made < 64, "the command waited for all of them");
-    eventually("all are made", PATIENCE, || reloading.roots(2) == 64);
-    eventually("those before are gone", PATIENCE, || reloading.roots(1) == 0);
-    reloading.executor.assert_works();
-}
-
-#[test]
-fn where_one_root_cannot_be_made_nothing_changes_and_the_others_are_removed() {
-    let mut reloading = Reloading::start("");
-    // A mount point that is no directory.
-    fs::write(reloading.executor.directory().join("state/roots/p40.2"), "").unwrap();
-    let status = reloading.reload(&many(""));
-    assert!(
-        status.starts_with("STATUS=The configuration stays as it was: ") && status.contains("p40.2"),
-        "{status}"
-    );
-    eventually("those that were made are gone", PATIENCE, || reloading.roots(2) == 1);
-    assert_eq!(reloading.roots(1), 1);
-    reloading.executor.assert_works();
-    assert_eq!(reloading.reload(&many("")), "STATUS=Configuration read anew: 64 profiles\n");
-    assert_eq!(reloading.executor.inside_profile("p40", "echo works"), "works\n");
-}
-
 /// A file in /etc that changes, and goes in the end.
 struct Touched(std::path::PathBuf);
 
@@ -291,25 +245,6 @@ impl Drop for Touched {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
-}
-
-#[test]
-fn cordon_up_reads_its_profiles_again_and_passes_the_signal_on() {
-    let mut up = Up::start();
-    let marker = marker();
-    let _running = blocking::run(&up.socket, "test", line(&format!("sleep {marker}; :"))).unwrap();
-    eventually("it runs", PATIENCE, || !sandboxed(&marker).is_empty());
-    let file = up.directory().join("profiles.toml");
-    fs::write(&file, "[profiles.added]\n").unwrap();
-    up.process().signal(Signal::SIGHUP);
-    up.process().wait_for("configuration read anew: 2 profiles");
-    assert_eq!(up.inside_profile("added", "echo works"), "works\n");
-    fs::write(&file, "[profiles.added]\nconcurrency = 0\n").unwrap();
-    up.process().signal(Signal::SIGHUP);
-    up.process().wait_for("the configuration stays as it was");
-    assert!(up.process().log().contains("concurrency: 0"), "{}", up.process().log());
-    assert_eq!(up.inside_profile("added", "echo works"), "works\n");
-    assert!(!sandboxed(&marker).is_empty(), "nothing of it was ended");
 }
 
 #[test]

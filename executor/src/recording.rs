@@ -1,0 +1,28 @@
+//! What there is to say of an audit trail that cannot be written: to whoever's command did not run, and to `cordon doctor`.
+
+use cordon_protocol::{Health, LayerReport};
+use nix::errno::Errno;
+
+/// What to do about it.
+pub fn remedy(errno: Errno) -> String {
+    let act = match errno {
+        Errno::ENOSPC | Errno::EDQUOT => "make room where the audit trail is",
+        Errno::EROFS => "have root make the file system of the audit trail writable",
+        Errno::ENOENT => "have root make the directory of the audit trail again",
+        _ => "have root see to the audit trail",
+    };
+    format!(
+        "{act}: nothing runs that cannot be written there first; the executor's log says when it is written again"
+    )
+}
+
+/// Whether it can be written, as a layer: without it nothing runs.
+pub fn layer(problem: Option<(Errno, &str)>) -> LayerReport {
+    let (health, detail, remedy) = match problem {
+        None => (Health::Ok, "trail and texts of commands can be written".to_owned(), None),
+        Some((errno, detail)) => {
+            (Health::Missing, format!("it cannot be written: {detail}"), Some(remedy(errno)))
+        }
+    };
+    LayerReport { layer: "audit".to_owned(), health, detail, remedy }
+}
