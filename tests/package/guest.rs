@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::{
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -129,6 +130,11 @@ impl Drop for Running {
             let _ = child.wait();
         }
     }
+}
+
+/// Tells a figure, also of a test that passes: what such a one prints is not shown.
+pub(crate) fn tell(text: &str) {
+    io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
 /// Waits until the condition holds.

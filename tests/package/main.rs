@@ -9,6 +9,7 @@ mod boot;
 mod guest;
 mod hardening;
 mod harm;
+mod hogs;
 mod install;
 mod lifecycle;
 mod reach;
