@@ -26,8 +26,11 @@ fn taken() -> (String, &'static str, String, &'static str) {
 #[test]
 fn a_layer_the_packaged_default_does_not_start_and_says_which_one_and_what_to_do() {
     let (words, layer, found, remedy) = taken();
-    let _host = Host::without_package();
+    let host = Host::without_package();
     install(&package());
+    // Ten starts that fail within this close the socket: a slow host needs more than the unit's minute for them.
+    let patient = "[Unit]\nStartLimitIntervalSec=1h\n";
+    host.amend("cordon-executor.service", patient);
     ok(&format!("usermod -aG cordon {MEMBER}"));
     let since = cursor();
     ok(ENABLE);
@@ -45,8 +48,12 @@ fn a_layer_the_packaged_default_does_not_start_and_says_which_one_and_what_to_do
     assert!(said.contains("require = \"strict\""), "{said}");
     assert_eq!(post(MEMBER, LOCAL, r#"{"command": "true"}"#).0, 503);
 
+    // The control: with the rest it would have started, and says in every report what is missing. What has to be counted
+    // from /proc has to be seen there, which the packaged unit keeps it from (it says so, and names the setting).
     forget_failures();
-    // The control: with the rest it would have started, and says in every report what is missing.
+    if layer == "cgroup" {
+        host.amend("cordon-executor.service", &format!("{patient}[Service]\nProtectProc=default\n"));
+    }
     ok(
         "sed -i 's/^#require = .*/require = \"available\"/' /etc/cordon/executor.toml; systemctl restart cordon-executor.socket",
     );
