@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::{
     fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -131,6 +132,11 @@ impl Drop for Running {
     }
 }
 
+/// Tells a figure, also of a test that passes: what such a one prints is not shown.
+pub(crate) fn tell(text: &str) {
+    io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
+}
+
 /// Waits until the condition holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -250,7 +256,8 @@ impl Host {
         for name in ["executor", "gateway"] {
             ok(&format!("cordon-{name} --default-config >/etc/cordon/{name}.toml"));
         }
-        ok("rm -f /etc/cordon/keys/*; systemctl reset-failed 'cordon-*' || true");
+        ok("rm -f /etc/cordon/keys/*");
+        forget_failures();
         ok("systemctl stop cordon-executor.socket cordon-executor cordon-gateway");
         ok(ENABLE);
         wake();
@@ -263,6 +270,16 @@ impl Host {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("test.conf"), lines).unwrap();
         ok("systemctl daemon-reload");
+    }
+}
+
+/// Failures, and with them how often a unit was started of late: more than ten times in a minute it is not started.
+///
+/// By name, as a pattern fits only what has failed or is active.
+pub(crate) fn forget_failures() {
+    for unit in UNITS {
+        // One that is not loaded has nothing to forget.
+        sh(&format!("systemctl reset-failed {unit}"));
     }
 }
 

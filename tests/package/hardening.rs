@@ -1,6 +1,6 @@
 //! What the units give away, by systemd's own count, and what holds in the processes that they start.
 
-use crate::guest::{Host, MEMBER, OUTSIDER, eventually, main_pid, ok, page, run_as, server_pid};
+use crate::guest::{Host, MEMBER, OUTSIDER, eventually, main_pid, ok, page, run_as, server_pid, tell};
 
 /// The findings that are not good and the whole, as systemd-analyze(1) has them.
 fn exposure(unit: &str) -> (Vec<String>, f64) {
@@ -24,7 +24,7 @@ fn the_units_are_as_closed_as_was_promised_and_the_page_says_why_not_more() {
         [("cordon-gateway.service", 1.3), ("cordon-executor.service", 4.5), ("cordon-token.service", 1.3)]
     {
         let (open, whole) = exposure(unit);
-        println!("{unit}: {whole}");
+        tell(&format!("{unit}: {whole}"));
         assert!(whole <= most, "{unit}: {whole} is over {most}: {open:?}");
         assert!(!open.is_empty(), "{unit}: nothing was read");
         for finding in open {

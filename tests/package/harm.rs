@@ -24,7 +24,7 @@ fn has_come_back(than: i32, running: Running, sleep: &str) {
 fn either_half_killed_takes_the_commands_along_and_comes_back() {
     for half in ["monitor", "server"] {
         let _host = Host::with_package();
-        let running = Running::start("cordon run -- sleep 86410");
+        let running = Running::start("cordon run --timeout 1h -- sleep 86410");
         eventually("it runs", || sandboxed("sleep 86410"));
         let monitor = main_pid("cordon-executor");
         let victim = if half == "monitor" { monitor } else { server_pid() };
@@ -36,7 +36,7 @@ fn either_half_killed_takes_the_commands_along_and_comes_back() {
 #[test]
 fn the_gateway_killed_comes_back_and_its_command_ends() {
     let _host = Host::with_package();
-    let body = r#"{"command": "sleep 86411"}"#;
+    let body = r#"{"command": "sleep 86411", "timeout_ms": 3600000}"#;
     let client = std::thread::spawn(move || post(MEMBER, WITH_TOKEN, body));
     eventually("it runs", || sandboxed("sleep 86411"));
     let gateway = main_pid("cordon-gateway");
@@ -60,7 +60,7 @@ fn a_half_that_hangs_is_noticed_by_the_watchdog() {
         eventually("the watchdog is fed", || fed() != last);
     }
     for half in ["monitor", "server"] {
-        let running = Running::start("cordon run -- sleep 86412");
+        let running = Running::start("cordon run --timeout 1h -- sleep 86412");
         eventually("it runs", || sandboxed("sleep 86412"));
         let monitor = main_pid("cordon-executor");
         let victim = if half == "monitor" { monitor } else { server_pid() };
@@ -81,7 +81,7 @@ fn the_server_half_out_of_memory_comes_back_and_a_command_out_of_memory_is_its_o
     assert_eq!(report["ended_by"], "out_of_memory", "{report}");
     assert_eq!((main_pid("cordon-executor"), state("cordon-executor")), (monitor, "active".to_owned()));
 
-    let running = Running::start("cordon run -- sleep 86413");
+    let running = Running::start("cordon run --timeout 1h -- sleep 86413");
     eventually("it runs", || sandboxed("sleep 86413"));
     let server = server_pid();
     let own = ok(&format!("sed -n 's/^0:://p' /proc/{server}/cgroup"));

@@ -33,7 +33,7 @@ fn an_upgrade_keeps_what_was_edited_and_ends_what_runs_in_good_order() {
     let (before, first) = (edit(), version());
     member("cordon run --workspace kept -c 'echo kept >kept'");
     let token = ok("cat /var/lib/cordon/token");
-    let running = Running::start("cordon run --json -c 'echo began; sleep 86401'");
+    let running = Running::start("cordon run --timeout 1h --json -c 'echo began; sleep 86401'");
     eventually("it runs", || sandboxed("sleep 86401"));
     let pids = [main_pid("cordon-executor"), main_pid("cordon-gateway")];
 
@@ -75,7 +75,7 @@ fn a_removal_leaves_nothing_running_a_reinstallation_goes_on_and_a_purge_leaves_
     let before = edit();
     member("cordon run --workspace kept -c 'echo kept >kept'");
     let token = ok("cat /var/lib/cordon/token");
-    let running = Running::start("cordon run -- sleep 86402");
+    let running = Running::start("cordon run --timeout 1h -- sleep 86402");
     eventually("it runs", || sandboxed("sleep 86402"));
 
     ok("apt-get remove -y cordon");

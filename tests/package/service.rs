@@ -10,7 +10,7 @@ use serde_json::Value;
 fn a_reload_takes_over_profiles_and_disturbs_nothing() {
     let _host = Host::with_package();
     let pid = main_pid("cordon-executor");
-    let running = Running::start("cordon run -c 'sleep 86403 & wait; exit 3'");
+    let running = Running::start("cordon run --timeout 1h -c 'sleep 86403 & wait; exit 3'");
     eventually("it runs", || sandboxed("sleep 86403"));
     ok(
         "printf '\\n[profiles.mine]\\nenv = { A = \"1\" }\\n' >>/etc/cordon/executor.toml; systemctl reload cordon-executor",
@@ -29,9 +29,10 @@ fn a_reload_takes_over_profiles_and_disturbs_nothing() {
 #[test]
 fn stopped_under_load_it_ends_every_command_in_order_and_leaves_nothing() {
     let _host = Host::with_package();
-    let running: Vec<_> =
-        (0..6).map(|_| Running::start("cordon run --json -c 'echo began; sleep 86404'")).collect();
-    let body = r#"{"command": "sleep 86405"}"#;
+    let running: Vec<_> = (0..6)
+        .map(|_| Running::start("cordon run --timeout 1h --json -c 'echo began; sleep 86404'"))
+        .collect();
+    let body = r#"{"command": "sleep 86405", "timeout_ms": 3600000}"#;
     let over_http = std::thread::spawn(move || post(MEMBER, WITH_TOKEN, body));
     eventually("all run", || {
         sh("pgrep -u execuser -c -x -f 'sleep 86404'").stdout.trim() == "6" && sandboxed("sleep 86405")
