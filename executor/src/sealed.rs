@@ -11,7 +11,7 @@ pub use cordon_protocol::sealed::{FileHead, SealedRequest, Work};
 
 /// The bytes of a memory file with the content of these files.
 pub fn join(files: &[FileIn]) -> Vec<u8> {
-    files.iter().flat_map(|file| &file.content).copied().collect()
+    files.iter().map(|file| file.content.as_slice()).collect::<Vec<_>>().concat()
 }
 
 /// Each file with its content; none when there is less content than they say, or more.

@@ -175,7 +175,8 @@ impl Audit {
         if text.contains('\n') {
             return Err(broken("more than one line"));
         }
-        let line = if self.budget.take(about.uid, text.len(), Instant::now()) {
+        let whole = self.budget.take(about.uid, text.len(), Instant::now());
+        let line = if whole {
             text::text_line(about, &text)
         } else {
             text::begun_line(about, &text[..text.floor_char_boundary(budget::SHORT)])
@@ -183,6 +184,9 @@ impl Audit {
         let line = line.map_err(io::Error::from)?;
         let launch = launch(text::line_hash(&line));
         let recorded = self.prepare().and_then(|()| self.add_both(&line, launch));
+        if whole && recorded.is_err() {
+            self.budget.give_back(about.uid, text.len());
+        }
         self.trouble.watch(recorded, true)
     }
 

@@ -95,9 +95,8 @@ pub(super) fn check<'a>(
     let display = display(&request.action);
     let work = work_of(request.action, profile, request.stdin, door)?;
     check_env(&request.env, door)?;
-    if let Work::Program(argv) = &work {
-        check_total(argv, &request.env, profile, door)?;
-    }
+    let argv: &[String] = if let Work::Program(argv) = &work { argv } else { &[] };
+    check_total(argv, &request.env, profile, door)?;
     // An errand is done in the workspace.
     let default = config.cwd.clone().filter(|_| matches!(work, Work::Program(_)));
     let cwd = request.cwd.or(default);

@@ -26,8 +26,8 @@ pub(super) struct Recorded {
 /// How much of what was written is there to be compared.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Scope {
-    /// The trail says that lines of it are gone.
-    pub(super) gone: bool,
+    /// The last of the lines that are gone, where the trail says that some are.
+    pub(super) gone: Option<u64>,
     /// Older and newer files may be elsewhere.
     pub(super) partial: bool,
 }
@@ -39,7 +39,8 @@ pub(super) struct Compared {
     pub(super) whole: u64,
     /// Commands whose text was cut: nothing of it can be compared.
     pub(super) cut: Vec<String>,
-    /// Commands before the first that the trail knows: a rotation that was broken off left them, or they were added.
+    /// Commands before the first that the trail knows, or that it knows after lines that are gone: a rotation that was
+    /// broken off left them, their lines are gone, or they were added.
     pub(super) older: Vec<String>,
     /// Launches whose text need not be there.
     pub(super) without: u64,
@@ -75,7 +76,7 @@ impl Recorded {
     }
 
     /// Compares every text with its launch. Texts before the first that the trail knows may be left where it has lost
-    /// its beginning; any may where it says that lines are gone. A launch may be without its text before those that are
+    /// its beginning, and before the first that it knows after lines that are gone, where it says so. A launch may be without its text before those that are
     /// kept, as the texts are moved aside by their own size too. Of a part, neither end need have its counterpart.
     pub(super) fn compare(
         mut self,
@@ -84,7 +85,7 @@ impl Recorded {
         Scope { gone, partial }: Scope,
     ) -> Result<Compared, Failure> {
         let mut compared = Compared::default();
-        let mut older = self.first.is_some_and(|first| first > 1);
+        let mut older = gone.is_some() || self.first.is_some_and(|first| first > 1);
         // Lines of the first and the last launch whose text is there; texts without a launch, and how many of them came
         // before that last.
         let (mut from, mut to) = (None, 0);
@@ -109,16 +110,16 @@ impl Recorded {
                 };
                 let job = about.job;
                 let Some((seq, launch)) = self.launches.remove(&job) else {
-                    if older && !gone {
+                    if older {
                         compared.older.push(job);
-                    } else if was_there && !gone {
+                    } else if was_there {
                         // Its launch may be written just now.
                         let text = format!("command {job}: there is a text and no launch of it");
                         unknown.push(problem(text, true));
                     }
                     continue;
                 };
-                older = false;
+                older &= gone.is_some_and(|gone| seq <= gone);
                 from.get_or_insert(seq);
                 (to, between) = (seq, unknown.len());
                 match compare(&line.text, &launch, self.collected.get(&job).map(String::as_str)) {

@@ -94,7 +94,10 @@ impl Seen {
         let mut compared = Compared::default();
         if walked.problems.is_empty() {
             let recorded = std::mem::take(&mut walked.recorded);
-            let scope = Scope { gone: !walked.walk.missing().is_empty(), partial: check.partial };
+            let scope = Scope {
+                gone: walked.walk.missing().last().map(|lines| *lines.end()),
+                partial: check.partial,
+            };
             compared = recorded.compare(check.texts, texts, scope)?;
         }
         Ok(Self { walked, compared, has_head: kept_in.is_some() })

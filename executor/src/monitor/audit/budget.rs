@@ -57,6 +57,15 @@ impl Budget {
         share.room = left.unwrap_or(share.room);
         left.is_some()
     }
+
+    /// Gives back what was taken for a text that was not written.
+    pub(super) fn give_back(&mut self, uid: u32, bytes: usize) {
+        if bytes > SHORT
+            && let Some(share) = self.0.get_mut(&uid)
+        {
+            share.room = BURST.min(share.room + bytes);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +88,9 @@ mod tests {
         assert_eq!(taken(&mut budget, 1, start + EVERY - Duration::from_millis(1)), 0);
         assert_eq!(taken(&mut budget, 1, start + EVERY), 1);
         assert_eq!(taken(&mut budget, 1, start + EVERY * 4), 3);
+        // One that was not written after all.
+        budget.give_back(1, MORE);
+        assert_eq!(taken(&mut budget, 1, start + EVERY * 4), 1);
         // However long nothing came.
         let late = start + Duration::from_secs(1 << 20);
         assert_eq!(taken(&mut budget, 1, late), 64);
