@@ -78,8 +78,10 @@ impl Appended {
                 if own.len() >= self.length {
                     return Ok(());
                 }
-                let text =
-                    format!("{} was cut off; move it away, and a new one is begun", self.path.display());
+                let text = format!(
+                    "{} was cut off; stop the executor and move it away, and a new one is begun",
+                    self.path.display()
+                );
                 return Err(Fault::new(Errno::EBADMSG, text));
             }
             Ok(_) => {}
