@@ -115,8 +115,11 @@ def run(path, words):
         "files": [file_in(entry) for entry in args.file],
         "collect": args.collect,
     }
+    # The command may run before there is somebody to cancel it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     connection = Connection(path, ("Run", request))
     signal.signal(signal.SIGINT, lambda *_: connection.cancel())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     if args.stdin:
         threading.Thread(target=connection.send_stdin, args=[sys.stdin.buffer], daemon=True).start()
     collected = []
