@@ -89,6 +89,11 @@ fn whatever_comes_over_the_link_the_monitor_works_and_keeps_nothing() {
     let rounds = std::env::var("CORDON_STORM").map_or(MESSAGES, |text| text.parse().unwrap());
     let hostile = Hostile::start();
     hostile.assert_works();
+    eventually("the first command is torn down", PATIENCE, || {
+        hostile.drain();
+        let now = cordon_tests::belongings::Belongings::of(hostile.process.pid());
+        now.count("processes") == 0 && now.count("cgroups") <= 1
+    });
     let before = at_rest(hostile.process.pid());
     let mut peers: Vec<(u64, UnixStream)> = Vec::new();
     let (request, beside) = (shell("true"), text());
