@@ -79,7 +79,7 @@ impl Monitor {
 
     /// Whether a launch has to wait until it is known how much is in its workspace.
     pub(super) fn awaits_look(&mut self, arrived: &Arrived) -> bool {
-        let ToMonitor::Launch { connection, profile, workspace, .. } = arrived.message() else {
+        let ToMonitor::Launch { connection, profile, workspace, files, adds, .. } = arrived.message() else {
             return false;
         };
         let Some(peer) = self.connections.get(*connection).map(|found| &found.peer) else { return false };
@@ -92,7 +92,7 @@ impl Monitor {
         let ends =
             |job: &Job| !job.is_live() && job.peer_uid == uid && job.workspace.as_ref() == Some(workspace);
         let ends = self.jobs.values().any(ends);
-        let waits = self.resources.workspaces.awaits_look(uid, workspace, caps, ends);
+        let waits = self.resources.workspaces.awaits_look(uid, workspace, caps, ends, *files || *adds);
         self.resources.workspaces.go_on();
         waits
     }

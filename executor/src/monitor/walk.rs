@@ -87,6 +87,8 @@ pub(super) struct Walk {
     pub(super) since: Instant,
     /// What was free then.
     pub(super) free: Free,
+    /// Files after which it stops.
+    pub(super) most: u64,
 }
 
 /// How far a walk is.
@@ -122,7 +124,7 @@ impl Walk {
                 let _ = File::from(write).write_all(&answer);
             }
         })?;
-        Ok(Self { process, answer: read.into(), since: now, free })
+        Ok(Self { process, answer: read.into(), since: now, free, most })
     }
 
     /// What becomes readable at its end.

@@ -203,9 +203,9 @@ impl Workspaces {
     }
 
     /// Whether a launch in a workspace has to wait until it is known how much is in it: before the first one since it
-    /// was forgotten, and where what the disk has lost says that an earlier command, one that `ends` or has, may have
-    /// left too much.
-    pub(super) fn awaits_look(&mut self, uid: u32, name: &str, caps: Caps, ends: bool) -> bool {
+    /// was forgotten; and after an earlier command, one that `ends` or has, where what the disk has lost says that it
+    /// may have left too much, or another one has started since. What `adds` something is given just the room that is left, so it waits in any case.
+    pub(super) fn awaits_look(&mut self, uid: u32, name: &str, caps: Caps, ends: bool, adds: bool) -> bool {
         let path = self.path(uid, name);
         match self.looks.ask(uid, name, caps) {
             Answer::Wait => true,
@@ -213,12 +213,15 @@ impl Workspaces {
             Answer::Unknown if !limits::is_workspace_name(name) || !path.is_dir() => false,
             Answer::Failed => false,
             Answer::Unknown => {
-                self.looks.look(uid, name, path, caps, true, Instant::now());
+                self.looks.look((uid, name), path, caps, true, Instant::now());
                 true
             }
             Answer::Holds(_) => {
-                let free = || Free::at(&self.base).unwrap_or_default();
-                (ends || self.looks.is_looking(uid, name)) && self.looks.may_be_over(uid, name, caps, free())
+                if !ends && !self.looks.is_looking(uid, name) {
+                    return false;
+                }
+                let free = Free::at(&self.base).unwrap_or_default();
+                adds || self.looks.may_be_over(uid, name, caps, free) || !self.looks.may_go_ahead(uid, name)
             }
         }
     }
@@ -227,7 +230,7 @@ impl Workspaces {
     pub(super) fn look(&mut self, uid: u32, name: &str, caps: Caps) {
         let path = self.path(uid, name);
         if path.is_dir() {
-            self.looks.look(uid, name, path, caps, false, Instant::now());
+            self.looks.look((uid, name), path, caps, false, Instant::now());
         }
     }
 
