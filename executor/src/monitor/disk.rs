@@ -20,6 +20,8 @@ const WALK_INTERVAL: Duration = Duration::from_secs(1);
 const WALK_REST: u32 = 10;
 /// Time for a command to make room in a workspace that is too large when it starts.
 const CLEARING_TIME: Duration = Duration::from_secs(10);
+/// Part of the cap by which files may grow that nobody writes to any more: the disk counts them anew as it takes them.
+const SETTLING: u64 = 16;
 /// Walks in a row that come to no result before the workspace counts as too large.
 const FAILURES_MAX: u32 = 3;
 
@@ -135,9 +137,12 @@ impl DiskWatch {
 
     /// Whether it was too large from the start, has not grown, and there is still time to make room.
     fn is_clearing(&self, now: Instant) -> bool {
-        self.inherited
-            .is_some_and(|was| !Caps { bytes: was.bytes, files: was.files }.are_exceeded_by(self.found))
-            && now < self.since + CLEARING_TIME
+        // What was written just before its start can take a little more once it is on the disk.
+        let settling = self.caps.bytes / SETTLING;
+        self.inherited.is_some_and(|was| {
+            let most = Caps { bytes: was.bytes.saturating_add(settling), files: was.files };
+            !most.are_exceeded_by(self.found)
+        }) && now < self.since + CLEARING_TIME
     }
 
     /// After a while, and at once when so much has gone from the disk that half of what was left to the workspace
