@@ -9,10 +9,14 @@ use super::{
     peers::Peer,
     policy::{Limits, authorize, resolve},
     requests::{AUDIT_STEP, WORKSPACE_STEP, name_of},
+    resources::caps_of,
+    walk::Caps,
     workspaces::Unusable,
 };
 use crate::sandbox::{
     Go, Plan,
+    errand::tree::Size,
+    landlock::effective_abi,
     message::{Held, Report},
     steps::{FailedStep, Fault, injected},
 };
@@ -37,6 +41,7 @@ pub(super) struct Wanted<'a> {
     pub(super) workspace: String,
     pub(super) stdin: bool,
     pub(super) files: bool,
+    pub(super) adds: bool,
     pub(super) collect: bool,
     pub(super) limits: AskedLimits,
 }
@@ -59,12 +64,17 @@ impl Monitor {
         // The request, its text, and the files where there are some.
         let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
         self.check_concurrency(&plan, &peer)?;
-        let workspace = Some(wanted.workspace).filter(|name| !name.is_empty());
+        let workspace = Some(wanted.workspace.clone()).filter(|name| !name.is_empty());
+        let caps = caps_of(&plan.profile);
         let opened =
-            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name)).transpose();
+            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name, caps)).transpose();
         let directory = match opened {
             _ if injected(WORKSPACE_STEP.0) => {
                 Err(FailedStep { name: WORKSPACE_STEP.0, fault: Errno::EIO.into() })
+            }
+            Ok(Some((_, size))) if caps.are_exceeded_by(size) && !may_clear(&wanted) => {
+                let (Size { bytes, files }, Caps { bytes: bytes_max, files: files_max }) = (size, caps);
+                return Err(LaunchRefusal::WorkspaceFull { bytes, files, bytes_max, files_max });
             }
             Ok(directory) => Ok(directory),
             Err(Unusable::Refused(refusal)) => return Err(refusal),
@@ -84,9 +94,14 @@ impl Monitor {
             Ok(directory) => directory,
             Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
         };
-        let go = self.go(&plan, &limits, wanted.stdin, wanted.files);
-        let disk = directory.as_ref().map(|path| self.resources.watch_over(path.clone(), &plan));
-        let asked = Asked { stdin: wanted.stdin, workspace: directory, collect: wanted.collect };
+        let mut go = self.go(&plan, &limits, wanted.stdin, wanted.files);
+        let found = directory.as_ref().map(|(_, size)| *size);
+        go.room = found.map_or(u64::MAX, |size| caps.bytes.saturating_sub(size.bytes));
+        let full = found.is_some_and(|size| caps.are_exceeded_by(size));
+        let disk =
+            directory.as_ref().map(|(path, size)| self.resources.watch_over(path.clone(), *size, &plan));
+        let workspace_at = directory.map(|(path, _)| path);
+        let asked = Asked { stdin: wanted.stdin, workspace: workspace_at, full, collect: wanted.collect };
         match launch(&mut self.resources, Arc::clone(&plan), limits, id, asked) {
             Ok(launched) => {
                 let order = Order {
@@ -178,7 +193,7 @@ impl Monitor {
     /// The word to start, with the backstops of a host whose cgroups do not limit.
     fn go(&self, plan: &Plan, limits: &Limits, stdin: bool, files: bool) -> Go {
         if plan.host.cgroup == CgroupMode::V2 {
-            return Go { stdin, files, data: u64::MAX, processes: u64::MAX };
+            return Go { stdin, files, data: u64::MAX, processes: u64::MAX, room: u64::MAX };
         }
         let others: u64 = self.jobs.values().map(|job| job.limits.pids).sum();
         Go {
@@ -186,8 +201,15 @@ impl Monitor {
             files,
             data: (limits.memory * DATA_FACTOR).max(limits.memory + DATA_ROOM),
             processes: limits.pids + others + PROCESSES_ROOM,
+            room: u64::MAX,
         }
     }
+}
+
+/// Whether this may start in a workspace that holds too much: it reads and removes what is there, and Landlock lets it
+/// add nothing.
+fn may_clear(wanted: &Wanted<'_>) -> bool {
+    !wanted.adds && !wanted.files && effective_abi() > 0
 }
 
 fn accepted(connection: ConnectionId, job: JobId, limits: &Limits) -> ToServer {

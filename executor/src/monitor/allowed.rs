@@ -59,6 +59,7 @@ mod tests {
             workspace: name(),
             stdin: false,
             files: false,
+            adds: false,
             collect: false,
             limits,
         };

@@ -43,6 +43,11 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
+    /// What asks for it.
+    pub(super) fn message(&self) -> &ToMonitor {
+        &self.message
+    }
+
     /// The connection that it is for.
     pub(super) fn connection(&self) -> Option<ConnectionId> {
         self.message.connection()
@@ -178,12 +183,14 @@ impl Monitor {
     }
 
     fn launch_or_postpone(&mut self, arrived: Arrived) {
-        if self.is_clearing_up() {
+        if self.is_clearing_up() || self.awaits_look(&arrived) {
             return self.postponed.push(arrived);
         }
         let Arrived { message, sealed, fingerprints } = arrived;
-        if let ToMonitor::Launch { connection, profile, workspace, stdin, files, collect, limits } = message {
-            let wanted = Wanted { profile: &profile, workspace, stdin, files, collect, limits };
+        if let ToMonitor::Launch { connection, profile, workspace, stdin, files, adds, collect, limits } =
+            message
+        {
+            let wanted = Wanted { profile: &profile, workspace, stdin, files, adds, collect, limits };
             if let Err(refusal) = self.launch(connection, wanted, sealed, fingerprints) {
                 self.refuse_launch(connection, profile, refusal);
             }
@@ -205,6 +212,7 @@ mod tests {
             workspace: String::new(),
             stdin: false,
             files: parts.len() > 2,
+            adds: false,
             collect: false,
             limits: AskedLimits::default(),
         };

@@ -146,7 +146,7 @@ impl Collector {
             Heard::Nothing => {}
             Heard::Report(Report::Ready(_), _) => {
                 if let Some(pending) = self.pending.take() {
-                    let go = Go { stdin: false, files: false, data: u64::MAX, processes: u64::MAX };
+                    let go = Go { stdin: false, files: false, data: u64::MAX, processes: u64::MAX, room: 0 };
                     let descriptors = pending.each_ref().map(AsFd::as_fd);
                     if scm::send(control.as_fd(), &go.encode(), &descriptors).is_err() {
                         self.kill();

@@ -4,21 +4,10 @@
 //! walks the disk's own figures, which cost one call, tell when it is worth while to walk again. A floor of free
 //! space holds whatever a walk cannot see, such as a file that has no name any more.
 
-use super::workspaces::free_bytes;
-use crate::{
-    config::Account,
-    sandbox::{
-        errand::tree::{Size, measure},
-        steps::Fault,
-        storage::start_with,
-    },
-    sys::process::{signal, try_wait},
-};
-use nix::{fcntl::OFlag, sys::signal::Signal, unistd::pipe2};
+use super::walk::{Caps, Free, Walk, Walked};
+use crate::{config::Account, sandbox::errand::tree::Size};
 use std::{
-    fs::File,
-    io::{Read, Write},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::BorrowedFd,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -29,21 +18,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const WALK_INTERVAL: Duration = Duration::from_secs(1);
 /// How many times as long as a walk took there is none.
 const WALK_REST: u32 = 10;
-/// Longest that a walk may take.
-const WALK_TIME: Duration = Duration::from_secs(20);
 /// Time for a command to make room in a workspace that is too large when it starts.
 const CLEARING_TIME: Duration = Duration::from_secs(10);
+/// Part of the cap by which files may grow that nobody writes to any more: the disk counts them anew as it takes them.
+const SETTLING: u64 = 16;
 /// Walks in a row that come to no result before the workspace counts as too large.
 const FAILURES_MAX: u32 = 3;
-
-/// What a workspace may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Caps {
-    /// Bytes on the disk.
-    pub(super) bytes: u64,
-    /// Files and directories.
-    pub(super) files: u64,
-}
 
 /// Watches one workspace while a command runs in it.
 #[derive(Debug)]
@@ -54,12 +34,13 @@ pub(super) struct DiskWatch {
     /// Bytes that must stay free.
     floor: u64,
     walk: Option<Walk>,
-    /// What the last walk found.
+    /// What the last walk found, this command's or one before it.
     found: Size,
-    /// Free bytes when it began.
-    free: u64,
+    /// What was free when it began.
+    free: Free,
+    /// It was this command's, and nobody has asked for it yet.
+    fresh: bool,
     failures: u32,
-    walked: bool,
     since: Instant,
     /// What was in it at the start, where that is too much.
     inherited: Option<Size>,
@@ -68,30 +49,29 @@ pub(super) struct DiskWatch {
     next_walk: Instant,
 }
 
-/// A walk under way.
-#[derive(Debug)]
-struct Walk {
-    process: OwnedFd,
-    answer: File,
-    since: Instant,
-    free: u64,
-}
-
 impl DiskWatch {
-    /// Over this directory, from now on.
-    pub(super) fn new(path: PathBuf, owner: &Account, caps: Caps, floor: u64, now: Instant) -> Self {
+    /// Over this directory, in which so much is, from now on.
+    pub(super) fn new(
+        path: PathBuf,
+        owner: &Account,
+        caps: Caps,
+        floor: u64,
+        found: Size,
+        now: Instant,
+    ) -> Self {
         Self {
+            // Where the disk says nothing, nothing can be told from what it says later.
+            free: Free::at(&path).unwrap_or_default(),
             path,
             owner: owner.clone(),
             caps,
             floor,
             walk: None,
-            found: Size::default(),
-            free: 0,
+            found,
+            fresh: false,
             failures: 0,
-            walked: false,
             since: now,
-            inherited: None,
+            inherited: caps.are_exceeded_by(found).then_some(found),
             next_look: now,
             next_walk: now,
         }
@@ -104,7 +84,7 @@ impl DiskWatch {
 
     /// What becomes readable when a walk has ended.
     pub(super) fn watched(&self) -> Option<BorrowedFd<'_>> {
-        self.walk.as_ref().map(|walk| walk.process.as_fd())
+        self.walk.as_ref().map(Walk::watched)
     }
 
     /// Whether the workspace holds more than it may, or the disk has less room than it must.
@@ -113,39 +93,75 @@ impl DiskWatch {
         if now >= self.next_look {
             self.next_look = now + LOOK_INTERVAL;
             // A disk that cannot be asked has no room.
-            let free = free_bytes(&self.path).unwrap_or(0);
-            if free < self.floor {
+            let free = Free::at(&self.path).unwrap_or_default();
+            if free.bytes < self.floor {
                 return true;
             }
             self.look(now, free);
         }
-        self.failures >= FAILURES_MAX || self.exceeds(self.caps) && !self.is_clearing(now)
+        self.failures >= FAILURES_MAX || self.exceeds() && !self.is_clearing(now)
     }
 
-    fn exceeds(&self, caps: Caps) -> bool {
-        self.found.bytes > caps.bytes || self.found.files > caps.files
+    /// Whether more than may be was there at the last walk.
+    pub(super) fn exceeds(&self) -> bool {
+        self.caps.are_exceeded_by(self.found)
+    }
+
+    /// Has a last walk made for the report of a command that has ended, where the disk has lost so much since the last
+    /// one that it may have left too much; whether there is one to wait for. Others pay nothing for it.
+    pub(super) fn look_back(&mut self, now: Instant) -> bool {
+        let free = Free::at(&self.path).unwrap_or_default();
+        if !self.free.may_have_filled(self.found, self.caps, free) {
+            return false;
+        }
+        self.walk = None;
+        self.start(now, free);
+        self.walk.is_some()
+    }
+
+    /// Whether the last walk is still under way.
+    pub(super) fn is_looking_back(&mut self, now: Instant) -> bool {
+        self.take_answer(now);
+        self.walk.is_some()
+    }
+
+    /// What this command's last walk has found, once.
+    pub(super) fn take_found(&mut self) -> Option<(Size, Free)> {
+        std::mem::take(&mut self.fresh).then_some((self.found, self.free))
+    }
+
+    /// What it is held to.
+    pub(super) fn caps(&self) -> Caps {
+        self.caps
     }
 
     /// Whether it was too large from the start, has not grown, and there is still time to make room.
     fn is_clearing(&self, now: Instant) -> bool {
-        self.inherited.is_some_and(|was| !self.exceeds(Caps { bytes: was.bytes, files: was.files }))
-            && now < self.since + CLEARING_TIME
+        // What was written just before its start can take a little more once it is on the disk.
+        let settling = self.caps.bytes / SETTLING;
+        self.inherited.is_some_and(|was| {
+            let most = Caps { bytes: was.bytes.saturating_add(settling), files: was.files };
+            !most.are_exceeded_by(self.found)
+        }) && now < self.since + CLEARING_TIME
     }
 
     /// After a while, and at once when so much has gone from the disk that half of what was left to the workspace
     /// may be used up.
-    fn is_walk_due(&self, now: Instant, free: u64) -> bool {
+    fn is_walk_due(&self, now: Instant, free: Free) -> bool {
         let left = self.caps.bytes.saturating_sub(self.found.bytes);
-        now >= self.next_walk || self.free.saturating_sub(free) > left / 2
+        now >= self.next_walk || self.free.bytes.saturating_sub(free.bytes) > left / 2
     }
 
     /// Starts a walk where one is due.
-    fn look(&mut self, now: Instant, free: u64) {
-        if self.walk.is_some() || !self.is_walk_due(now, free) {
-            return;
+    fn look(&mut self, now: Instant, free: Free) {
+        if self.walk.is_none() && self.is_walk_due(now, free) {
+            self.start(now, free);
         }
-        match start_walk(&self.path, &self.owner, self.caps.files) {
-            Ok((process, answer)) => self.walk = Some(Walk { process, answer, since: now, free }),
+    }
+
+    fn start(&mut self, now: Instant, free: Free) {
+        match Walk::start(&self.path, &self.owner, self.caps.enough(), free, now) {
+            Ok(walk) => self.walk = Some(walk),
             Err(_) => self.failed(now),
         }
     }
@@ -157,56 +173,17 @@ impl DiskWatch {
 
     fn take_answer(&mut self, now: Instant) {
         let Some(walk) = &mut self.walk else { return };
-        let ended = try_wait(walk.process.as_fd());
-        if ended.is_none() {
-            if now >= walk.since + WALK_TIME {
-                let _ = signal(walk.process.as_fd(), Signal::SIGKILL);
+        let (walked, since, free) = (walk.ask(now), walk.since, walk.free);
+        match walked {
+            Walked::NotYet => return,
+            Walked::Failed => self.failed(now),
+            Walked::Found(size) => {
+                (self.found, self.free, self.fresh, self.failures) = (size, free, true, 0);
+                self.next_walk = now + WALK_INTERVAL.max((now - since) * WALK_REST);
             }
-            return;
         }
-        let mut bytes = [0; 16];
-        // Its answer alone counts: where there are no pid namespaces it may have been reaped with others.
-        let answered = walk.answer.read_exact(&mut bytes).is_ok();
-        let (since, free) = (walk.since, walk.free);
         self.walk = None;
-        if !answered {
-            return self.failed(now);
-        }
-        let number =
-            |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        self.found = Size { bytes: number(0), files: number(8) };
-        if !std::mem::replace(&mut self.walked, true) && self.exceeds(self.caps) {
-            self.inherited = Some(self.found);
-        }
-        self.free = free;
-        self.failures = 0;
-        self.next_walk = now + WALK_INTERVAL.max((now - since) * WALK_REST);
     }
-}
-
-impl Drop for DiskWatch {
-    fn drop(&mut self) {
-        if let Some(walk) = &self.walk {
-            let _ = signal(walk.process.as_fd(), Signal::SIGKILL);
-            // It ends at once; nobody else will reap it.
-            let _ = crate::sys::process::wait(walk.process.as_fd());
-        }
-    }
-}
-
-/// Starts a process that walks through the directory and says what it found.
-fn start_walk(path: &std::path::Path, owner: &Account, most: u64) -> Result<(OwnedFd, File), Fault> {
-    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    let raw = write.as_raw_fd();
-    let process = start_with(owner, false, &[raw], move || {
-        if let Ok(size) = measure(path, most.saturating_add(1)) {
-            let mut answer = [0; 16];
-            answer[..8].copy_from_slice(&size.bytes.to_le_bytes());
-            answer[8..].copy_from_slice(&size.files.to_le_bytes());
-            let _ = File::from(write).write_all(&answer);
-        }
-    })?;
-    Ok((process, read.into()))
 }
 
 #[cfg(test)]
@@ -221,7 +198,7 @@ mod tests {
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
-        DiskWatch::new(path, &Account::of("execuser", uid, gid), caps, floor, Instant::now())
+        DiskWatch::new(path, &Account::of("execuser", uid, gid), caps, floor, Size::default(), Instant::now())
     }
 
     #[test]
@@ -236,10 +213,11 @@ mod tests {
     fn a_walk_is_due_after_a_while_and_when_the_disk_says_so() {
         let mut watch = watch("due", Caps { bytes: 1000, files: 10 }, NO_FLOOR);
         let now = Instant::now();
-        (watch.free, watch.found.bytes, watch.next_walk) = (10_000, 600, now + Duration::from_secs(9));
+        let free = |bytes| Free { bytes, files: 0 };
+        (watch.free, watch.found.bytes, watch.next_walk) = (free(10_000), 600, now + Duration::from_secs(9));
         // Of 400 bytes that are left, 200 may have gone unseen; and then one more.
-        assert!(!watch.is_walk_due(now, 9800) && watch.is_walk_due(now, 9799));
-        assert!(watch.is_walk_due(now + Duration::from_secs(9), 10_000));
+        assert!(!watch.is_walk_due(now, free(9800)) && watch.is_walk_due(now, free(9799)));
+        assert!(watch.is_walk_due(now + Duration::from_secs(9), free(10_000)));
         fs::remove_dir_all(&watch.path).unwrap();
     }
 }

@@ -72,7 +72,8 @@ impl Job {
 
     /// When [`Self::check`] wants to be called next.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.schedule.next(self.stage)
+        let told = self.held_report.as_ref().map(|held| held.until);
+        self.schedule.next(self.stage).into_iter().chain(told).min()
     }
 
     /// Does what is due.

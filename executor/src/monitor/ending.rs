@@ -44,7 +44,10 @@ impl Monitor {
             let mut ended = Vec::new();
             self.jobs.retain(|id, job| {
                 job.end(EndedBy::Cancelled);
-                ended.extend(job.reap().map(|(_, outcome)| (*id, outcome)));
+                let reaped = job.reap().map(|(_, outcome)| outcome);
+                ended.extend(
+                    reaped.or_else(|| job.held_report.take().map(|held| held.outcome)).map(|o| (*id, o)),
+                );
                 job.tear_down();
                 job.tend_collector();
                 !job.is_gone(Instant::now())

@@ -272,6 +272,7 @@ impl Launch<'_> {
                 control: Some(child_end(self.control.take())),
                 sync,
                 init,
+                full: self.asked.full,
                 ..CommandContext::new(Arc::clone(&self.plan), place, alive)
             })
         }

@@ -17,8 +17,10 @@ mod ending;
 mod error;
 mod hear;
 mod job;
+mod last_look;
 pub mod launch;
 pub mod link;
+mod looks;
 mod netns;
 mod outbox;
 mod peers;
@@ -34,6 +36,7 @@ mod services;
 mod stock;
 mod supervisor;
 mod verdict;
+mod walk;
 mod watchdog;
 mod workspaces;
 
@@ -244,7 +247,7 @@ impl Monitor {
             self.audit.go_on(Instant::now());
             self.accept();
             self.ask_server();
-            self.resources.workspaces.go_on_deleting();
+            self.resources.workspaces.go_on();
             self.reap_adopted();
             let ids: Vec<_> = self.jobs.keys().copied().collect();
             for id in ids {
@@ -265,7 +268,7 @@ impl Monitor {
         let deadlines = deadlines.chain(door.and_then(Door::opens)).chain(self.plans.refresh_due());
         let deadlines =
             deadlines.chain(self.reload.deadline()).chain(self.refusals.due()).chain(self.audit.due());
-        let deadlines = deadlines.chain(self.watchdog.deadline());
+        let deadlines = deadlines.chain(self.watchdog.deadline()).chain(self.resources.workspaces.deadline());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let busy = refill || self.plans.is_busy() || self.arriving.is_busy();
@@ -341,21 +344,22 @@ impl Monitor {
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if let Some((progress, outcome)) = job.reap() {
-            let (id, connection) = (job.id, job.connection);
+            let connection = job.connection;
             if matches!(progress, Progress::Executed) {
                 self.outbox.push(&ToServer::Executed(connection), Vec::new());
             }
-            self.record_end(id, &outcome);
-            self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
+            self.hold_report(id, outcome, now);
         }
+        self.report_held(id, now);
+        self.remember_found(id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.tend_collector();
         // After its end has been seen: one that came first is not put down to a limit found reached with it.
         if job.is_live() || matches!(job.stage, Stage::Ended | Stage::Collecting) {
             job.check(now);
         }
-        if job.is_gone(now) {
-            self.jobs.remove(&id);
+        if job.held_report.is_none() && job.is_gone(now) {
+            self.look_after(id);
         }
     }
 }

@@ -1,12 +1,10 @@
 //! What every launch uses of the monitor: cgroups, networks, where files lie, the way home from a pid namespace.
 
-use super::{
-    cgroup::Cgroups,
-    disk::{Caps, DiskWatch},
-    netns::Networks,
-    workspaces::Workspaces,
+use super::{cgroup::Cgroups, disk::DiskWatch, netns::Networks, walk::Caps, workspaces::Workspaces};
+use crate::{
+    profile::Profile,
+    sandbox::{Plan, errand::tree::Size},
 };
-use crate::sandbox::Plan;
 use nix::sched::{CloneFlags, setns};
 use std::{fs::File, os::fd::OwnedFd, path::PathBuf, process::abort, time::Instant};
 
@@ -28,11 +26,10 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// The watch over a named workspace of this plan's profile.
-    pub(super) fn watch_over(&self, workspace: PathBuf, plan: &Plan) -> DiskWatch {
-        let (bytes, files) = (plan.profile.named_workspace, plan.profile.named_workspace_files);
+    /// The watch over a named workspace of this plan's profile, in which so much is.
+    pub(super) fn watch_over(&self, workspace: PathBuf, found: Size, plan: &Plan) -> DiskWatch {
         let (owner, floor) = (&plan.users.command, self.workspaces.floor());
-        DiskWatch::new(workspace, owner, Caps { bytes, files }, floor, Instant::now())
+        DiskWatch::new(workspace, owner, caps_of(&plan.profile), floor, found, Instant::now())
     }
 
     /// Leaves a sandbox's pid namespace, in which a child was to land.
@@ -48,4 +45,9 @@ impl Resources {
             abort();
         }
     }
+}
+
+/// What a named workspace may hold under this profile.
+pub(super) fn caps_of(profile: &Profile) -> Caps {
+    Caps { bytes: profile.named_workspace, files: profile.named_workspace_files }
 }

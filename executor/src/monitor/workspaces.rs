@@ -4,17 +4,21 @@
 //! anything else in its place. Root makes, lists, renames and removes it by name and never looks into it; what is
 //! in it is counted and deleted by a process with the command's rights.
 
-use super::link::{Deletion, LaunchRefusal};
+use super::{
+    link::{Deletion, LaunchRefusal},
+    looks::{Answer, Looks},
+    walk::{Caps, Free},
+};
 use crate::{
     config::Account,
     sandbox::{
+        errand::tree::Size,
         steps::{About, Fault},
         storage::{make_for, start_deleting},
     },
     sys::{memfd, process::try_wait},
 };
 use cordon_protocol::limits;
-use nix::sys::statvfs::statvfs;
 use std::{
     fmt::Write as _,
     fs::{self, DirBuilder, File},
@@ -24,6 +28,7 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 /// Begins the names of those that are being deleted; no workspace's name begins with a dot.
@@ -40,6 +45,7 @@ pub struct Workspaces {
     floor: u64,
     deleting: Vec<Deleting>,
     deleted: u64,
+    looks: Looks,
 }
 
 /// One that is no longer there by its name.
@@ -73,7 +79,7 @@ impl Workspaces {
         }
         // Names of this run come after those that are left.
         let deleted = deleting.len() as u64;
-        Self { base, owner: owner.clone(), floor, deleting, deleted }
+        Self { base, owner: owner.clone(), floor, deleting, deleted, looks: Looks::default() }
     }
 
     /// So many bytes must be free from now on.
@@ -90,16 +96,17 @@ impl Workspaces {
         self.base.join(uid.to_string()).join(name)
     }
 
-    /// The directory of a peer's workspace, made where there is none of that name.
+    /// The directory of a peer's workspace, made where there is none of that name, and how much is in it.
     ///
     /// # Errors
-    /// A refusal, or the path that could not be made.
-    pub(super) fn open(&self, uid: u32, name: &str) -> Result<PathBuf, Unusable> {
+    /// A refusal, or the path that could not be made or measured.
+    pub(super) fn open(&mut self, uid: u32, name: &str, caps: Caps) -> Result<(PathBuf, Size), Unusable> {
         if !limits::is_workspace_name(name) {
             return Err(Unusable::Refused(LaunchRefusal::BadWorkspace));
         }
         let path = self.path(uid, name);
-        let made = || -> Result<Option<LaunchRefusal>, Fault> {
+        let mut is_new = false;
+        let mut made = || -> Result<Option<LaunchRefusal>, Fault> {
             make_directory(&self.base)?;
             if let Some(free) = self.lacks_space()? {
                 return Ok(Some(LaunchRefusal::DiskFull { free, floor: self.floor }));
@@ -114,10 +121,22 @@ impl Workspaces {
             if self.names(uid)?.len() >= limits::WORKSPACES_PER_PEER {
                 return Ok(Some(LaunchRefusal::TooManyWorkspaces));
             }
+            is_new = true;
             make_for(&path, &self.owner).map(|()| None)
         };
-        match made() {
-            Ok(None) => Ok(path),
+        let made = made();
+        if is_new {
+            let free = Free::at(&self.base).unwrap_or_default();
+            self.looks.remember(uid, name, (Size::default(), free), caps);
+        }
+        match made {
+            Ok(None) => match self.looks.ask(uid, name, caps) {
+                Answer::Holds(size) => Ok((path, size)),
+                Answer::Wait | Answer::Failed | Answer::Unknown => {
+                    let text = format!("how much is in {} cannot be told", path.display());
+                    Err(Unusable::Failed(Fault::new(nix::errno::Errno::ETIMEDOUT, text)))
+                }
+            },
             Ok(Some(refusal)) => Err(Unusable::Refused(refusal)),
             Err(fault) => Err(Unusable::Failed(fault)),
         }
@@ -128,7 +147,7 @@ impl Workspaces {
     /// # Errors
     /// errno of statvfs(3).
     pub(super) fn lacks_space(&self) -> Result<Option<u64>, Fault> {
-        let free = free_bytes(&self.base).about(self.base.display())?;
+        let free = Free::at(&self.base).about(self.base.display())?.bytes;
         Ok(Some(free).filter(|free| *free < self.floor))
     }
 
@@ -178,17 +197,62 @@ impl Workspaces {
             crate::log!("workspace {} cannot be deleted: {error}", path.display());
             return Deletion::Failed;
         }
+        self.looks.forget(uid, name);
         self.deleting.push(Deleting { path: gone, cleaner: None, tries: 0 });
         Deletion::Done
     }
 
-    /// What becomes readable when a deletion has come to an end.
-    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.deleting.iter().filter_map(|one| one.cleaner.as_ref()).map(AsFd::as_fd)
+    /// Whether a launch in a workspace has to wait until it is known how much is in it: before the first one since it
+    /// was forgotten; and after an earlier command, one that `ends` or has, where what the disk has lost says that it
+    /// may have left too much, or another one has started since. What `adds` something is given just the room that is left, so it waits in any case.
+    pub(super) fn awaits_look(&mut self, uid: u32, name: &str, caps: Caps, ends: bool, adds: bool) -> bool {
+        let path = self.path(uid, name);
+        match self.looks.ask(uid, name, caps) {
+            Answer::Wait => true,
+            // What is no workspace is refused, and one that is not there is made.
+            Answer::Unknown if !limits::is_workspace_name(name) || !path.is_dir() => false,
+            Answer::Failed => false,
+            Answer::Unknown => {
+                self.looks.look((uid, name), path, caps, true, Instant::now());
+                true
+            }
+            Answer::Holds(_) => {
+                if !ends && !self.looks.is_looking(uid, name) {
+                    return false;
+                }
+                let free = Free::at(&self.base).unwrap_or_default();
+                adds || self.looks.may_be_over(uid, name, caps, free) || !self.looks.may_go_ahead(uid, name)
+            }
+        }
     }
 
-    /// Goes on with what is being deleted.
-    pub(super) fn go_on_deleting(&mut self) {
+    /// Nothing of a command in it is left: what it left there is counted.
+    pub(super) fn look(&mut self, uid: u32, name: &str, caps: Caps) {
+        let path = self.path(uid, name);
+        if path.is_dir() {
+            self.looks.look((uid, name), path, caps, false, Instant::now());
+        }
+    }
+
+    /// A command's watch has found so much in it.
+    pub(super) fn remember(&mut self, uid: u32, name: &str, found: (Size, Free), caps: Caps) {
+        self.looks.remember(uid, name, found, caps);
+    }
+
+    /// What becomes readable when a deletion or a walk has come to an end.
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let cleaners = self.deleting.iter().filter_map(|one| one.cleaner.as_ref()).map(AsFd::as_fd);
+        cleaners.chain(self.looks.watched())
+    }
+
+    /// When [`Self::go_on`] is to be called at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.looks.deadline()
+    }
+
+    /// Goes on with what is being deleted and walked through.
+    pub(super) fn go_on(&mut self) {
+        self.looks.go_on(&self.owner, Instant::now());
         let owner = &self.owner;
         self.deleting.retain_mut(|one| !one.is_done(owner));
     }
@@ -224,14 +288,6 @@ impl Deleting {
     }
 }
 
-/// Bytes that are free for others than root.
-///
-/// # Errors
-/// errno of statvfs(3).
-pub(super) fn free_bytes(path: &Path) -> nix::Result<u64> {
-    statvfs(path).map(|stat| stat.blocks_available().saturating_mul(stat.fragment_size()))
-}
-
 /// A directory that everybody may pass and only root may change.
 fn make_directory(path: &Path) -> Result<(), Fault> {
     match DirBuilder::new().mode(0o711).create(path) {
@@ -244,6 +300,8 @@ fn make_directory(path: &Path) -> Result<(), Fault> {
 mod tests {
     use super::*;
     use std::{io::Read, os::unix::fs::symlink};
+
+    const CAPS: Caps = Caps { bytes: 1 << 20, files: 10 };
 
     fn workspaces(name: &str) -> (Workspaces, PathBuf) {
         let directory = std::env::temp_dir().join(format!("cordon-workspaces-{name}-{}", std::process::id()));
@@ -258,21 +316,22 @@ mod tests {
 
     #[test]
     fn a_workspace_is_made_once_and_kept_apart_by_peer() {
-        let (workspaces, directory) = workspaces("made");
-        let path = workspaces.open(1000, "work").unwrap();
+        let (mut workspaces, directory) = workspaces("made");
+        let (path, size) = workspaces.open(1000, "work", CAPS).unwrap();
+        assert_eq!(size, Size::default());
         fs::write(path.join("file"), "x").unwrap();
-        assert_eq!(workspaces.open(1000, "work").unwrap(), path);
-        let other = workspaces.open(1001, "work").unwrap();
+        assert_eq!(workspaces.open(1000, "work", CAPS).unwrap(), (path.clone(), size));
+        let (other, _) = workspaces.open(1001, "work", CAPS).unwrap();
         assert!(path.join("file").exists() && !other.join("file").exists());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o711);
         for bad in ["", "..", "a/b", ".deleted-1"] {
-            let refused = workspaces.open(1000, bad).unwrap_err();
+            let refused = workspaces.open(1000, bad, CAPS).unwrap_err();
             assert!(matches!(refused, Unusable::Refused(LaunchRefusal::BadWorkspace)), "{bad}");
         }
         // What root did not make there is not used.
         symlink("/etc", directory.join("workspaces/1000/link")).unwrap();
-        assert!(matches!(workspaces.open(1000, "link"), Err(Unusable::Failed(_))));
+        assert!(matches!(workspaces.open(1000, "link", CAPS), Err(Unusable::Failed(_))));
         fs::remove_dir_all(directory).unwrap();
     }
 
@@ -280,13 +339,13 @@ mod tests {
     fn what_is_too_much_is_refused() {
         let (mut workspaces, directory) = workspaces("many");
         for number in 0..limits::WORKSPACES_PER_PEER {
-            workspaces.open(1, &format!("w{number}")).unwrap();
+            workspaces.open(1, &format!("w{number}"), CAPS).unwrap();
         }
-        let refused = workspaces.open(1, "more").unwrap_err();
+        let refused = workspaces.open(1, "more", CAPS).unwrap_err();
         assert!(matches!(refused, Unusable::Refused(LaunchRefusal::TooManyWorkspaces)));
-        assert!(workspaces.open(1, "w7").is_ok() && workspaces.open(2, "more").is_ok());
+        assert!(workspaces.open(1, "w7", CAPS).is_ok() && workspaces.open(2, "more", CAPS).is_ok());
         workspaces.floor = u64::MAX;
-        let refused = workspaces.open(1, "w7").unwrap_err();
+        let refused = workspaces.open(1, "w7", CAPS).unwrap_err();
         let full = |refusal| matches!(refusal, LaunchRefusal::DiskFull { floor: u64::MAX, free } if free > 0);
         assert!(matches!(refused, Unusable::Refused(refusal) if full(refusal)));
         fs::remove_dir_all(directory).unwrap();
@@ -296,7 +355,7 @@ mod tests {
     fn a_list_has_names_in_order_and_a_deleted_one_is_not_among_them() {
         let (mut workspaces, directory) = workspaces("list");
         for name in ["b", "a"] {
-            workspaces.open(5, name).unwrap();
+            workspaces.open(5, name, CAPS).unwrap();
         }
         let names = |workspaces: &Workspaces| {
             let mut text = String::new();
@@ -312,7 +371,7 @@ mod tests {
         }
         assert_eq!(workspaces.delete(6, "b"), Deletion::NotFound, "another peer's");
         // An empty one needs nobody to empty it.
-        workspaces.go_on_deleting();
+        workspaces.go_on();
         assert!(workspaces.deleting.is_empty());
         assert_eq!(fs::read_dir(directory.join("workspaces/5")).unwrap().count(), 1);
         fs::remove_dir_all(directory).unwrap();

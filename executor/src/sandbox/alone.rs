@@ -238,5 +238,5 @@ fn each_step_does_its_own() {
 #[test]
 fn below_the_configured_landlock_nothing_is_launched() {
     let plan = plan(99);
-    assert_eq!(landlock::prepare(&plan, &plan.place()).unwrap_err().errno, Errno::ENOSYS);
+    assert_eq!(landlock::prepare(&plan, &plan.place(), false).unwrap_err().errno, Errno::ENOSYS);
 }

@@ -47,6 +47,8 @@ pub struct CommandContext {
     pub after: Option<Namespaces>,
     /// It comes after the command, for an errand: it runs no program.
     pub errand_only: bool,
+    /// More is in the named workspace than may be: what is there may be read and removed, and nothing added.
+    pub full: bool,
     /// Nothing else of this uid that this process can see is anybody else's.
     pub ends_others: bool,
     /// Closed by the kernel when the monitor has ended.
@@ -78,6 +80,7 @@ impl CommandContext {
             init: None,
             after: None,
             errand_only: false,
+            full: false,
             ends_others: false,
             alive,
             ruleset: None,
@@ -203,7 +206,7 @@ pub const LOCK_DOWN: &[Step<CommandContext>] = &[
         name: "landlock_rules",
         why: "still root: the command may not be able to open every path that a rule names",
         run: |c| {
-            c.ruleset = landlock::prepare(&c.plan, &c.place)?;
+            c.ruleset = landlock::prepare(&c.plan, &c.place, c.full)?;
             Ok(())
         },
     },
@@ -297,7 +300,8 @@ pub const START: &[Step<CommandContext>] = &[
         why: "with the command's own rights, and before the working directory, which may be one of theirs",
         run: |c| {
             let request = c.decoded.as_ref().ok_or(Errno::EPROTO)?;
-            exec::put_files(&c.place.home, &request.files, c.files.take())
+            let room = c.go.ok_or(Errno::EPROTO)?.room;
+            exec::put_files(&c.place.home, &request.files, c.files.take(), room)
         },
     },
     Step {
@@ -326,7 +330,7 @@ pub const START: &[Step<CommandContext>] = &[
             if !matches!(request.work, Work::Program(_)) {
                 // As an exec would: nothing more will be told.
                 c.control = None;
-                errand::perform(&request.work, &c.place);
+                errand::perform(&request.work, &c.place, c.go.ok_or(Errno::EPROTO)?.room);
             }
             if c.errand_only {
                 return Err(Fault::new(Errno::EPERM, "a program after the command"));

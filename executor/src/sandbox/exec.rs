@@ -41,13 +41,13 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
 ///
 /// # Errors
 /// It is not sealed, too large, or not as much as they say; or one could not be written.
-pub fn put_files(home: &Path, files: &[FileHead], content: Option<OwnedFd>) -> Result<(), Fault> {
+pub fn put_files(home: &Path, files: &[FileHead], content: Option<OwnedFd>, room: u64) -> Result<(), Fault> {
     let other = || Fault::new(Errno::EINVAL, "the content is not that of the files in the request");
     let Some(content) = content else {
         return if files.is_empty() { Ok(()) } else { Err(other()) };
     };
     let bytes = read_sealed(content, limits::SEALED_FILES_MAX)?;
-    errand::put(home, &sealed::divide(files, &bytes).ok_or_else(other)?)
+    errand::put(home, &sealed::divide(files, &bytes).ok_or_else(other)?, room)
 }
 
 fn read_sealed(fd: OwnedFd, most: u64) -> Result<Vec<u8>, Fault> {

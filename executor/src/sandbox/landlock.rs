@@ -33,11 +33,12 @@ pub fn effective_abi() -> u32 {
     u32::try_from(privilege::landlock_abi()).unwrap_or(0).min(KNOWN_ABI as u32)
 }
 
-/// Opens every path of the profile and makes the rules; none on a kernel without Landlock.
+/// Opens every path of the profile and makes the rules; none on a kernel without Landlock. In a workspace that is `full`
+/// nothing may be added.
 ///
 /// # Errors
 /// A path that cannot be opened, or an ABI below the floor.
-pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fault> {
+pub fn prepare(plan: &Plan, place: &Place, full: bool) -> Result<Option<RulesetCreated>, Fault> {
     let number = effective_abi();
     if number < plan.landlock_floor {
         let text = format!("ABI {number} is below the configured least, {}", plan.landlock_floor);
@@ -47,7 +48,7 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
         return Ok(None);
     }
     let abi = ABI::from(i32::try_from(number).map_err(|_| Errno::ERANGE)?);
-    let rules = rules(plan, place, abi);
+    let rules = rules(plan, place, abi, full);
     let failed = |error: landlock::RulesetError| Fault::new(Errno::EINVAL, error.to_string());
     // Everything asked for below exists in `abi`, so that nothing may be left out silently.
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -86,13 +87,16 @@ pub fn prepare(plan: &Plan, place: &Place) -> Result<Option<RulesetCreated>, Fau
 
 type Rule = (std::path::PathBuf, BitFlags<AccessFs>);
 
-fn rules(plan: &Plan, place: &Place, abi: ABI) -> Vec<Rule> {
+fn rules(plan: &Plan, place: &Place, abi: ABI, full: bool) -> Vec<Rule> {
     let profile = &plan.profile;
     let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     // What may be written may hold files, directories, links, pipes and sockets, never device nodes.
     let devices = BitFlags::from(AccessFs::MakeChar) | AccessFs::MakeBlock;
     let own = AccessFs::from_all(abi) & !devices & !io_control(abi);
+    // What holds too much is read and made smaller.
+    let removing = AccessFs::RemoveFile | AccessFs::RemoveDir;
+    let home = if full { own & !(AccessFs::from_write(abi) & !removing) } else { own };
     let mut rules: Vec<Rule> =
         vec![("/proc".into(), read), ("/sys/devices/system/cpu".into(), read), (place.tmp.clone(), own)];
     if plan.template.is_some() {
@@ -102,9 +106,9 @@ fn rules(plan: &Plan, place: &Place, abi: ABI) -> Vec<Rule> {
         rules.push(("/dev/pts".into(), read | AccessFs::WriteFile | io_control(abi)));
         // The parent of the workspace: a rule on a mount point says nothing about what is mounted on it
         // later.
-        rules.push(("/home".into(), own));
+        rules.push(("/home".into(), home));
     } else {
-        rules.push((place.home.clone(), own));
+        rules.push((place.home.clone(), home));
     }
     for device in ["null", "zero", "full", "random", "urandom", "tty"] {
         rules.push((Path::new("/dev").join(device), AccessFs::ReadFile | AccessFs::WriteFile));

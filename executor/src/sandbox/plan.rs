@@ -68,10 +68,12 @@ pub struct Go {
     pub data: u64,
     /// RLIMIT_NPROC; `u64::MAX` is none.
     pub processes: u64,
+    /// Bytes that may be put into the workspace before a program runs, or in its place; `u64::MAX` is any.
+    pub room: u64,
 }
 
 /// Bytes of an encoded [`Go`].
-pub const GO_LEN: usize = 24;
+pub const GO_LEN: usize = 32;
 
 impl Go {
     /// The bytes that travel.
@@ -80,7 +82,8 @@ impl Go {
         bytes[0] = u8::from(self.stdin);
         bytes[1] = u8::from(self.files);
         bytes[8..16].copy_from_slice(&self.data.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.processes.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.processes.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.room.to_le_bytes());
         bytes
     }
 
@@ -91,7 +94,8 @@ impl Go {
             field.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(field)
         };
-        Self { stdin: bytes[0] == 1, files: bytes[1] == 1, data: number(8), processes: number(16) }
+        let (data, processes, room) = (number(8), number(16), number(24));
+        Self { stdin: bytes[0] == 1, files: bytes[1] == 1, data, processes, room }
     }
 }
 
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_word_to_start_round_trips() {
-        let go = Go { stdin: true, files: true, data: 1 << 40, processes: u64::MAX };
+        let go = Go { stdin: true, files: true, data: 1 << 40, processes: u64::MAX, room: 7 };
         assert_eq!(Go::decode(go.encode()), go);
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct CheckedRun<'a> {
     pub(super) workspace: Option<String>,
     /// Standard input is a pipe.
     pub(super) stdin: bool,
+    /// It puts something into the workspace.
+    pub(super) adds: bool,
     /// Output goes out as it comes.
     pub(super) stream: bool,
     /// Limits asked for, inside the profile's bounds.
@@ -109,10 +111,10 @@ pub(super) fn check<'a>(
         mode: file.mode.unwrap_or(DEFAULT_MODE),
     };
     let files = request.files.iter().map(head).collect();
-    let sealed = SealedRequest { work, env: request.env, cwd, files };
     Ok(CheckedRun {
         profile,
-        sealed,
+        adds: matches!(work, Work::Write { .. }) || !request.files.is_empty(),
+        sealed: SealedRequest { work, env: request.env, cwd, files },
         files: request.files,
         collect: request.collect,
         workspace: request.workspace,
@@ -149,7 +151,7 @@ fn check_limits(asked: LimitRequest, profile: &Profile, door: Door) -> Result<As
     };
     let outside = |field| asked.get(field).and_then(|value| limit_outside(profile, field, value));
     match LimitField::ALL.into_iter().find_map(outside) {
-        Some(refusal) => Err(from_launch(refusal, profile, door)),
+        Some(refusal) => Err(from_launch(refusal, profile, door, None)),
         None => Ok(asked),
     }
 }

@@ -120,6 +120,19 @@ impl Door {
         }
     }
 
+    /// How a workspace that holds too much is made smaller, under the profile of this name.
+    pub(super) fn smaller_workspace(self, profile: &str) -> String {
+        let (command, all) = match self {
+            Self::Cli => ("`cordon run --workspace NAME -c 'rm …'`", "`cordon workspace delete NAME`"),
+            Self::Http => ("a command in it", "DELETE /v1/workspaces/{name}"),
+            Self::Socket => ("a command in it", "`DeleteWorkspace`"),
+        };
+        format!(
+            "remove some of it with {command}, or all with {all}, or raise profiles.{profile}.limits.named_workspace or \
+             .named_workspace_files"
+        )
+    }
+
     /// How one of several workspaces is got rid of.
     pub(super) fn fewer_workspaces(self) -> &'static str {
         match self {

@@ -225,6 +225,7 @@ async fn launch(
         workspace: checked.workspace.clone().unwrap_or_default(),
         stdin: checked.stdin,
         files: content.len() > 2,
+        adds: checked.adds,
         collect: !checked.collect.is_empty(),
         limits: checked.limits,
     };
@@ -235,7 +236,9 @@ async fn launch(
             listed.set_number(launched.job);
             Ok(launched)
         }
-        Some(Notice::LaunchRefused(refusal)) => Err(from_launch(refusal, checked.profile, peer.door)),
+        Some(Notice::LaunchRefused(refusal)) => {
+            Err(from_launch(refusal, checked.profile, peer.door, checked.workspace.as_deref()))
+        }
         _ => Err(internal("the monitor answered the launch with something else")),
     }
 }

@@ -206,7 +206,12 @@ pub(super) fn limit_outside(profile: &Profile, limit: LimitField, value: u64) ->
 }
 
 /// The monitor's refusal in the words of the client's door.
-pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door) -> Refusal {
+pub(super) fn from_launch(
+    refusal: LaunchRefusal,
+    profile: &Profile,
+    door: Door,
+    workspace: Option<&str>,
+) -> Refusal {
     let name = &profile.name;
     // What a door cannot ask for is not refused there either: the name of the configuration will do.
     let named = |limit: LimitField| door.limit(limit).unwrap_or(limit.name());
@@ -262,6 +267,17 @@ pub(super) fn from_launch(refusal: LaunchRefusal, profile: &Profile, door: Door)
             ),
             "delete workspaces that are not needed or free the disk; a private workspace lies in memory",
         ),
+        LaunchRefusal::WorkspaceFull { bytes, files, bytes_max, files_max } => refuse(
+            RefusalCode::LimitRefused,
+            format!(
+                "workspace: {} holds {} and {files} files, more than it may: {} (named_workspace), {files_max} files \
+                 (named_workspace_files)",
+                quoted(workspace.unwrap_or_default()),
+                Bytes(bytes),
+                Bytes(bytes_max)
+            ),
+            door.smaller_workspace(name),
+        ),
         LaunchRefusal::ShuttingDown => shutting_down(),
         LaunchRefusal::Full { commands } => {
             let message = format!(
@@ -293,7 +309,7 @@ mod tests {
     fn a_refused_limit_names_limit_value_and_ceiling() {
         let profile = Profile::from_raw("small", RawProfile::default(), 1).unwrap();
         let refused = |limit, value, door| {
-            let refusal = from_launch(limit_outside(&profile, limit, value).unwrap(), &profile, door);
+            let refusal = from_launch(limit_outside(&profile, limit, value).unwrap(), &profile, door, None);
             assert_eq!(refusal.code, RefusalCode::LimitRefused);
             refusal.message
         };

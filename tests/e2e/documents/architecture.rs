@@ -112,6 +112,7 @@ fn the_messages_to_the_monitor_are_those_of_the_code() {
         workspace: String::new(),
         stdin: false,
         files: false,
+        adds: false,
         collect: false,
         limits: AskedLimits::default(),
     };

@@ -8,7 +8,16 @@ use serde_json::Value;
 /// What asks for a launch with files.
 fn with_files(connection: u64) -> ToMonitor {
     let (profile, workspace, limits) = ("default".to_owned(), String::new(), AskedLimits::default());
-    ToMonitor::Launch { connection, profile, workspace, stdin: false, files: true, collect: false, limits }
+    ToMonitor::Launch {
+        connection,
+        profile,
+        workspace,
+        stdin: false,
+        files: true,
+        adds: false,
+        collect: false,
+        limits,
+    }
 }
 
 /// Content of files, of many bytes, each of them this one.

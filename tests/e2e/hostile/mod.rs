@@ -216,7 +216,16 @@ impl Hostile {
 /// What asks for a launch with nothing special about it.
 fn launch_message(connection: u64, profile: &str, limits: AskedLimits) -> ToMonitor {
     let (profile, workspace) = (profile.to_owned(), String::new());
-    ToMonitor::Launch { connection, profile, workspace, stdin: false, files: false, collect: false, limits }
+    ToMonitor::Launch {
+        connection,
+        profile,
+        workspace,
+        stdin: false,
+        files: false,
+        adds: false,
+        collect: false,
+        limits,
+    }
 }
 
 /// A sealed request for a shell line.

@@ -32,6 +32,7 @@ fn message(random: &mut Rng, connections: &[u64]) -> Message {
         workspace: name.to_owned(),
         stdin: collect,
         files,
+        adds: files,
         collect,
         limits: AskedLimits::default(),
     };

@@ -1,6 +1,7 @@
 //! Named workspaces, files in and files out, at the executor's socket: what stays, what is apart, what bounds them,
 //! and that nothing in them leads anybody out.
 
+mod caps;
 mod files;
 
 use crate::harness::{

@@ -23,6 +23,8 @@ pub(in crate::monitor) struct Asked {
     pub(in crate::monitor) stdin: bool,
     /// Directory of the named workspace; none is a private one.
     pub(in crate::monitor) workspace: Option<PathBuf>,
+    /// More is in it than may be: nothing is added.
+    pub(in crate::monitor) full: bool,
     /// The sandbox will be entered again after the command's end.
     pub(in crate::monitor) collect: bool,
 }

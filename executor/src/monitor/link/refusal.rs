@@ -54,6 +54,17 @@ pub enum LaunchRefusal {
         /// Bytes that must be.
         floor: u64,
     },
+    /// More is in the workspace than may be.
+    WorkspaceFull {
+        /// Bytes that are in it.
+        bytes: u64,
+        /// Files and directories.
+        files: u64,
+        /// Bytes that may be.
+        bytes_max: u64,
+        /// Files and directories.
+        files_max: u64,
+    },
     /// There are as many commands as there are open files for.
     Full {
         /// Commands of all peers at once.
@@ -114,6 +125,13 @@ impl fmt::Display for LaunchRefusal {
                 Bytes(*free),
                 Bytes(*floor)
             ),
+            Self::WorkspaceFull { bytes, files, bytes_max, files_max } => write!(
+                f,
+                "workspace: {} and {files} files are in it, and no more than {} (named_workspace) and {files_max} files \
+                 (named_workspace_files) may be; remove some of them with a command in it, or raise the profile's limits",
+                Bytes(*bytes),
+                Bytes(*bytes_max)
+            ),
             Self::Full { commands } => write!(
                 f,
                 "max_commands: as many commands are there already as it and open files allow ({commands}); try again, \
@@ -150,6 +168,11 @@ impl LaunchRefusal {
                     writer.number(number);
                 }
             }
+            Self::WorkspaceFull { bytes, files, bytes_max, files_max } => {
+                for number in [13, *bytes, *files, *bytes_max, *files_max] {
+                    writer.number(number);
+                }
+            }
             Self::Full { commands } => {
                 writer.number(12);
                 writer.number(*commands);
@@ -178,6 +201,12 @@ impl LaunchRefusal {
             9 => Self::BadWorkspace,
             10 => Self::TooManyWorkspaces,
             11 => Self::DiskFull { free: reader.number()?, floor: reader.number()? },
+            13 => Self::WorkspaceFull {
+                bytes: reader.number()?,
+                files: reader.number()?,
+                bytes_max: reader.number()?,
+                files_max: reader.number()?,
+            },
             12 => Self::Full { commands: reader.number()? },
             _ => return Err(Malformed),
         })

@@ -45,6 +45,11 @@ fn a_refusal_is_told_in_words_with_value_limit_and_remedy() {
              profile's concurrency",
         ),
         (
+            LaunchRefusal::WorkspaceFull { bytes: 3 << 20, files: 7, bytes_max: 2 << 20, files_max: 9 },
+            "workspace: 3M and 7 files are in it, and no more than 2M (named_workspace) and 9 files \
+             (named_workspace_files) may be; remove some of them with a command in it, or raise the profile's limits",
+        ),
+        (
             LaunchRefusal::DiskFull { free: 1 << 20, floor: 1 << 30 },
             "free_space_min: 1M are free where workspaces lie, less than 1G; delete workspaces or free the disk",
         ),
@@ -77,6 +82,7 @@ fn every_message_round_trips() {
         workspace: "w".repeat(limits::WORKSPACE_NAME_MAX),
         stdin: true,
         files: false,
+        adds: true,
         collect: true,
         limits: asked,
     };
@@ -108,6 +114,10 @@ fn every_message_round_trips() {
         ToServer::TurnedAway(ConnectionRefusal::Busy { per_peer: 1, total: 2 }),
         ToServer::Ping,
         ToServer::LaunchRefused { connection: 3, refusal: LaunchRefusal::DiskFull { free: 1, floor: 2 } },
+        ToServer::LaunchRefused {
+            connection: 3,
+            refusal: LaunchRefusal::WorkspaceFull { bytes: 1, files: 2, bytes_max: 3, files_max: 4 },
+        },
         ToServer::Collecting(4),
         ToServer::Workspaces(5),
         ToServer::Policy,

@@ -22,6 +22,8 @@ pub enum ToMonitor {
         stdin: bool,
         /// True: a second descriptor has files for the workspace.
         files: bool,
+        /// True: it is done to put something into the workspace.
+        adds: bool,
         /// True: `Collect` may follow the command's end.
         collect: bool,
         /// What the request asks for.
@@ -104,12 +106,12 @@ impl ToMonitor {
             writer.message
         };
         match self {
-            Self::Launch { connection, profile, workspace, stdin, files, collect, limits } => {
+            Self::Launch { connection, profile, workspace, stdin, files, adds, collect, limits } => {
                 let mut writer = Writer::new(1);
                 writer.number(*connection);
                 writer.text(profile, limits::NAME_MAX_BYTES);
                 writer.text(workspace, limits::WORKSPACE_NAME_MAX);
-                for flag in [stdin, files, collect] {
+                for flag in [stdin, files, adds, collect] {
                     writer.number(u64::from(*flag));
                 }
                 limits.write(&mut writer);
@@ -165,6 +167,7 @@ impl ToMonitor {
                 workspace: reader.text(limits::WORKSPACE_NAME_MAX)?,
                 stdin: reader.flag()?,
                 files: reader.flag()?,
+                adds: reader.flag()?,
                 collect: reader.flag()?,
                 limits: AskedLimits::read(&mut reader)?,
             },

@@ -1,19 +1,20 @@
 //! Single files of the workspace: made, written, opened, never outside it.
 
+use super::tree::BLOCK;
 use crate::{
     sandbox::steps::{About, Fault},
     sealed::FileHead,
 };
 use nix::{
     errno::Errno,
-    fcntl::{self, OFlag, OpenHow, ResolveFlag, openat2},
-    sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat},
+    fcntl::{self, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
 };
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Write},
+    io,
     os::fd::OwnedFd,
     path::{Component, Path},
 };
@@ -21,25 +22,53 @@ use std::{
 /// Permission bits where none are given.
 pub const DEFAULT_MODE: u32 = 0o644;
 
-/// Puts files with their content into the workspace, in their order.
+/// Puts files with their content into the workspace, in their order, where together they take no more than `room` bytes.
 ///
 /// # Errors
 /// The file that could not be written.
-pub fn put(home: &Path, files: &[(&FileHead, &[u8])]) -> Result<(), Fault> {
+pub fn put(home: &Path, files: &[(&FileHead, &[u8])], mut room: u64) -> Result<(), Fault> {
     files.iter().try_for_each(|(file, content)| {
-        let made = create(home, &file.path, file.mode);
-        made.and_then(|mut open| open.write_all(content)).about(&file.path)
+        let made = create(home, &file.path, file.mode).about(&file.path)?;
+        let freed = made.freed;
+        made.fill(*content, room).about(&file.path)?;
+        room = room.saturating_add(freed) - content.len() as u64;
+        Ok(())
     })
 }
 
+/// A file that has just been made, and is empty.
+#[derive(Debug)]
+pub(super) struct Made {
+    file: File,
+    directory: OwnedFd,
+    name: OsString,
+    /// Bytes that what was there before took.
+    freed: u64,
+}
+
+impl Made {
+    /// Writes what comes from there, up to `room` bytes and what was freed; where that is more, the file is removed again.
+    pub(super) fn fill(mut self, from: impl io::Read, room: u64) -> io::Result<()> {
+        let room = room.saturating_add(self.freed);
+        let written = io::copy(&mut from.take(room.saturating_add(1)), &mut self.file)?;
+        if written <= room {
+            return Ok(());
+        }
+        let _ = unlinkat(&self.directory, &*self.name, UnlinkatFlags::NoRemoveDir);
+        Err(Errno::EDQUOT.into())
+    }
+}
+
 /// A new file at a path below the workspace in place of whatever is there; missing directories are made.
-pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<File> {
+pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<Made> {
     let path = relative(path)?;
     let name = path.file_name().ok_or(Errno::EISDIR)?;
     let mut at = open_directory(home)?;
     for part in path.parent().into_iter().flat_map(Path::components) {
         at = enter(&at, part.as_os_str())?;
     }
+    let before = fstatat(&at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok().filter(|stat| stat.st_nlink == 1);
+    let freed = before.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK);
     // A link or a pipe that is there is replaced, not followed or waited for.
     match unlinkat(&at, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => {}
@@ -50,7 +79,7 @@ pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<File> {
     let file = openat2(&at, name, OpenHow::new().flags(flags).mode(own).resolve(within()))?;
     // After the umask, which would take bits away.
     fchmod(&file, Mode::from_bits_truncate(mode & 0o777))?;
-    Ok(file.into())
+    Ok(Made { file: file.into(), name: name.to_owned(), directory: at, freed })
 }
 
 /// A regular file below the workspace, for reading. What only looks like one is refused without waiting.
@@ -74,6 +103,11 @@ pub(super) fn explain(error: &io::Error) -> String {
                 .to_owned()
         }
         Some(Errno::ELOOP) => "links lead to one another and to no file".to_owned(),
+        Some(Errno::EDQUOT) => {
+            "the workspace would hold more than its limit, named_workspace, and the file was removed again; remove \
+             others first, or raise the limit"
+                .to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -123,7 +157,7 @@ mod tests {
         let home = home("make");
         let file = |path: &str, mode| FileHead { path: path.into(), size: 1, mode };
         let put = |files: &[FileHead]| {
-            put(&home, &files.iter().map(|file| (file, b"x".as_slice())).collect::<Vec<_>>())
+            put(&home, &files.iter().map(|file| (file, b"x".as_slice())).collect::<Vec<_>>(), u64::MAX)
         };
         put(&[file("a/b/c", DEFAULT_MODE), file("run", 0o4755), file("a/b/c", 0o600)]).unwrap();
         let mode = |path: &str| fs::metadata(home.join(path)).unwrap().permissions().mode() & 0o7777;

@@ -20,14 +20,14 @@ use std::{
 };
 
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
-/// error. Returns only for a program, which is none.
-pub fn perform(work: &Work, place: &Place) {
+/// error. What is written takes at most `room` bytes. Returns only for a program, which is none.
+pub fn perform(work: &Work, place: &Place, room: u64) {
     let home = &place.home;
     let (about, done) = match work {
         Work::Program(_) => return,
         Work::Nothing => ("nothing", Ok(())),
         Work::Write { path, mode } => {
-            (&path[..], files::create(home, path, *mode).and_then(|file| copy(io::stdin(), file)))
+            (&path[..], files::create(home, path, *mode).and_then(|made| made.fill(io::stdin(), room)))
         }
         Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
         Work::Measure => ("the workspace", tree::measure(home, tree::COUNT_MAX).and_then(say)),

@@ -57,7 +57,7 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 /// Unit of `st_blocks` (stat(3type)), bytes.
-const BLOCK: u64 = 512;
+pub(super) const BLOCK: u64 = 512;
 
 /// Adds what is in a directory to the size; gives the names of its directories.
 fn list(at: &OwnedFd, size: &mut Size, linked: &mut HashSet<(u64, u64)>) -> Vec<CString> {

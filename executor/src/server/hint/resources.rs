@@ -12,6 +12,7 @@ use cordon_protocol::{Bytes, Hint, LimitName};
 use nix::sys::signal::Signal;
 
 const NO_ROOM: [&str; 4] = ["no space left on device", "enospc", "disk quota exceeded", "edquot"];
+const NOT_ALLOWED: [&str; 2] = ["permission denied", "eacces"];
 const NO_MEMORY: [&str; 6] =
     ["memoryerror", "cannot allocate memory", "enomem", "bad_alloc", "out of memory", "memory exhausted"];
 const TOO_LARGE: [&str; 4] = [": file too large", "[errno 27]", "efbig", "file size limit exceeded"];
@@ -33,6 +34,16 @@ pub(super) fn explain(failure: &Failure<'_>, complaints: &[String]) -> Option<Hi
     let hit = |limit| failure.outcome.limits_hit.contains(&limit);
     if hit(LimitName::Disk) && said(&NO_ROOM) {
         return Some(no_room(failure, complaints));
+    }
+    if hit(LimitName::Disk) && failure.ran.named && said(&NOT_ALLOWED) {
+        let profile = failure.asked.profile;
+        let what = format!(
+            "its workspace holds more than {} (named_workspace) or {} files (named_workspace_files); while it does, \
+             commands read and remove what is there, and nothing is added",
+            Bytes(profile.named_workspace),
+            profile.named_workspace_files
+        );
+        return Some(hint("limits", what, failure.asked.door.smaller_workspace(&profile.name)));
     }
     let near = failure.used_memory().is_some_and(|(used, limit)| used >= limit - limit / 8);
     if near && said(&NO_MEMORY) {
