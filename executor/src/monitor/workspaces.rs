@@ -204,7 +204,8 @@ impl Workspaces {
 
     /// Whether a launch in a workspace has to wait until it is known how much is in it: before the first one since it
     /// was forgotten; and after an earlier command, one that `ends` or has, where what the disk has lost says that it
-    /// may have left too much, or another one has started since. What `adds` something is given just the room that is left, so it waits in any case.
+    /// may have left too much, or another one has started since. What `adds` something is given just the room that is
+    /// left, so it waits in any case.
     pub(super) fn awaits_look(&mut self, uid: u32, name: &str, caps: Caps, ends: bool, adds: bool) -> bool {
         let path = self.path(uid, name);
         match self.looks.ask(uid, name, caps) {
