@@ -1,7 +1,7 @@
 //! Amounts: large transfers, many connections, refusals, ends.
 
 use super::*;
-use crate::harness::{client::line, daemon::server_of, eventually, marker, process::sandboxed, stretched};
+use crate::harness::{client::line, daemon::server_of, marker, process::sandboxed, stretched};
 use cordon_protocol::{EndedBy, Event, client::blocking};
 use std::{
     io::{Read, Write},
@@ -96,8 +96,7 @@ fn of_a_hundred_connections_at_once_the_cap_holds_and_the_rest_is_refused_at_onc
     let report = python(&executor, &code);
     assert_eq!(output(&report), "64 36");
     assert_eq!(used(&report), [(port, 64, 36)]);
-    let refused = trail(&executor, &report, "service_refused");
-    let [line] = &refused[..] else { panic!("{refused:?}") };
+    let line = only_line(&executor, &report, "service_refused");
     assert_eq!(
         (&line["port"], &line["over_cap"], &line["unreachable"]),
         (&port.into(), &36.into(), &0.into())
@@ -121,12 +120,12 @@ fn a_service_that_does_not_listen_is_a_clear_failure_and_stands_in_the_trail() {
     assert!(matches!(report.exit_code, Some(7 | 52 | 55 | 56)), "{report:?}");
     let report = python(&executor, &format!("print(tried(lambda: connect({gone}).recv(1)))"));
     assert_eq!((output(&report), used(&report)), ("ECONNRESET", vec![(gone, 0, 1), (there, 0, 0)]));
-    let [services] = &trail(&executor, &report, "services")[..] else { panic!("no line") };
+    let services = only_line(&executor, &report, "services");
     let expected = serde_json::json!([
         {"port": gone, "connections": 0, "refused": 1}, {"port": there, "connections": 0, "refused": 0}
     ]);
     assert_eq!(services["services"], expected);
-    let [refused] = &trail(&executor, &report, "service_refused")[..] else { panic!("no line") };
+    let refused = only_line(&executor, &report, "service_refused");
     let numbers = ["port", "over_cap", "unreachable"].map(|key| refused[key].as_u64().unwrap());
     assert_eq!(numbers, [gone.into(), 0, 1]);
     let trail_of =

@@ -4,7 +4,7 @@
 mod bounds;
 mod reach;
 
-use crate::harness::{Executor, PATIENCE, build::programs, process, stretched};
+use crate::harness::{Executor, PATIENCE, build::programs, eventually, process, stretched};
 use cordon_protocol::{ExitReport, NetworkMode};
 use serde_json::Value;
 use std::{
@@ -84,6 +84,14 @@ fn trail(executor: &Executor, report: &ExitReport, event: &str) -> Vec<Value> {
     let text = fs::read_to_string(executor.directory().join("audit.jsonl")).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["job"] == report.id.as_str() && line["event"] == event).collect()
+}
+
+/// The only line of this kind that the trail has for a command. The server tells its numbers after the report.
+fn only_line(executor: &Executor, report: &ExitReport, event: &str) -> Value {
+    let lines = || trail(executor, report, event);
+    eventually("the trail has the line", PATIENCE, || !lines().is_empty());
+    let [line] = &lines()[..] else { panic!("{:?}", lines()) };
+    line.clone()
 }
 
 /// The trail's chain holds.
