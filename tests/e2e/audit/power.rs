@@ -80,6 +80,12 @@ fn number_of(executor: &Executor, event: &str, job: &str) -> u64 {
     line["seq"].as_u64().unwrap()
 }
 
+/// The log, once it has this; who reads it runs beside the test.
+fn log_with(executor: &mut Executor, says: &str) -> String {
+    eventually(says, PATIENCE, || executor.process().log().contains(says));
+    executor.process().log()
+}
+
 fn assert_verified(executor: &Executor, status: i32, says: &[&str]) {
     let verified = verify(executor);
     assert_eq!(verified.status, status, "{says:?}: {verified:?}");
@@ -109,7 +115,7 @@ fn texts_that_a_power_loss_took_are_counted_and_all_others_are_missed() {
     let mut executor = executor.again_after(|| disk.put(&files)).0;
     assert_eq!(lost(&executor), [[last + 1, synced, last, last]]);
     let says = format!("what has a number after {synced}, up to {last}, may be without its text");
-    executor.process().wait_for(&says);
+    log_with(&mut executor, &says);
     let after = executor.report(&["-c", "echo after"]).id;
     let told = "cordon: note: 2 commands without a text: it was lost when the host went down";
     assert_verified(&executor, 3, &[told]);
@@ -161,12 +167,10 @@ fn lines_that_a_power_loss_took_are_told_and_only_their_texts_and_marks_may_stay
     assert!(refused.stderr.contains("cut off"), "{refused:?}");
     assert_eq!(lost(&executor), [[found + 1, synced, found, known]]);
     let says = format!("numbers after {found}, up to {known}, are lost");
-    executor.process().wait_for(&says);
+    log_with(&mut executor, &says);
     // The line about the loss has a mark of its own, and what follows another.
-    for number in [found + 1, found + 2] {
-        executor.process().wait_for(&format!("audit head {number} "));
-    }
-    let log = executor.process().log();
+    log_with(&mut executor, &format!("audit head {} ", found + 1));
+    let log = log_with(&mut executor, &format!("audit head {} ", found + 2));
     let next = executor.report(&["-c", "echo next"]).id;
     let orphan = format!("command {}: its line was lost when the host went down", jobs[3]);
     let numbers = format!("numbers {} to {known} were lost when the host went down", found + 1);

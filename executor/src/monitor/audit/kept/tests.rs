@@ -92,6 +92,14 @@ fn a_new_file_that_the_disk_never_had_goes_on_where_the_older_one_ends() {
         let mut walk = Walk::default();
         (first.clone() + &next).lines().for_each(|line| drop(walk.step(line).unwrap()));
     }
+    // Nor where head and mark went with it.
+    for blank in ["", "\0\0\0"] {
+        fs::write(directory.join("audit.jsonl"), "").unwrap();
+        fs::write(directory.join("audit.head"), blank).unwrap();
+        fs::write(directory.join("audit.synced"), blank).unwrap();
+        drop(open(&directory).unwrap());
+        assert_eq!((numbers(&directory), lost(&directory)), (vec![2, 3], vec![(2, [0, 1, 1])]), "{blank}");
+    }
     // Where that one is gone too, the head is what is known of it.
     fs::write(directory.join("audit.jsonl"), "").unwrap();
     fs::remove_file(directory.join("audit.jsonl.1")).unwrap();
