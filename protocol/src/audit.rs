@@ -48,6 +48,17 @@ pub enum Entry {
         /// Number with which the older files end; none where there is none that holds.
         found: Option<u64>,
     },
+    /// The host went down without a clean end, and not all that was written may have reached the disk. Written by the
+    /// next start, before anything else of it.
+    Lost {
+        /// Up to this number trail and texts were on the disk. Launches after it may be without their text.
+        after: u64,
+        /// The trail went on behind this number.
+        found: u64,
+        /// Up to this number there were lines, as far as the head knew: those after `found` are lost, their numbers are
+        /// given again.
+        known: u64,
+    },
     /// A rotation removes older files: what is kept begins with this number.
     Dropped {
         /// Number of a line.

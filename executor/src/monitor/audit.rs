@@ -10,6 +10,7 @@
 mod beginning;
 mod budget;
 mod kept;
+mod power;
 mod rotation;
 mod trial;
 mod trouble;
@@ -22,6 +23,7 @@ use budget::Budget;
 use cordon_protocol::audit::{self as text, Entry, Head, append, read_line};
 use kept::{Kept, Known};
 use nix::errno::Errno;
+use power::{AGAIN, End, cut_to_lines};
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -71,23 +73,28 @@ impl Audit {
         let mut audit =
             Self { trail, texts, kept, head, told: 0, rotation, due, texts_due: due, budget, trouble };
         let named = |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
-        if known.synced.is_some() {
-            // What the host was writing when it went down.
-            cut_to_lines(&mut audit.trail)?;
-            cut_to_lines(&mut audit.texts)?;
-        }
-        let mut anew = None;
-        if audit.trail.length() == 0 {
-            (audit.head, anew) = audit.begin(known);
+        // What the host was writing when it went down.
+        let torn =
+            known.synced.is_some() && (cut_to_lines(&mut audit.trail)? | cut_to_lines(&mut audit.texts)?);
+        let (end, anew) = if audit.trail.length() == 0 {
+            audit.begin(&known)
         } else {
-            audit.head = audit.last(&known).map_err(named)?;
-        }
+            (audit.last(&known).map_err(named)?, None)
+        };
+        let lost = Self::lost(&known, &end, torn);
+        audit.head = end.head;
         // Not before: a file that is no trail is somebody's.
         audit.trail.seize()?;
         audit.texts.seize()?;
         audit.seize_older();
         audit.kept.seize().about("head of the audit trail")?;
         anew.map_or(Ok(()), |anew| audit.record(anew))?;
+        if let Some(lost) = lost {
+            // Before anything else is on the disk, as a rotation brings it there: what is known now is not known again.
+            audit.add(lost)?;
+            // What was told before of numbers that are given again was told before this.
+            audit.tell();
+        }
         audit.record(started)?;
         audit.tell();
         audit.sync();
@@ -99,37 +106,33 @@ impl Audit {
     }
 
     /// The head after the last line that is there, which must not have another line where it is known to have ended.
-    fn last(&self, known: &Known) -> Result<Head, Fault> {
+    fn last(&self, known: &Known) -> Result<End, Fault> {
         let tail = tail(&self.trail)?;
         let text = String::from_utf8_lossy(&tail);
         let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
-        let again = "look into it, move the file away and start again";
         let whole =
-            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {again}")))?;
-        let mut heads = whole.rsplit('\n').map(|line| {
-            read_line(line, 0)
-                .map(|(line, hash)| Head { seq: line.seq, hash })
-                .map_err(|e| broken(format!("{e}; {again}")))
-        });
-        let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
+            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {AGAIN}")))?;
+        let mut lines = whole
+            .rsplit('\n')
+            .map(|line| read_line(line, 0).map_err(|problem| broken(format!("{problem}; {AGAIN}"))));
+        let (line, hash) = lines.next().ok_or_else(|| broken("there is no line".to_owned()))??;
+        let stopped = line.entry == Entry::Stopped;
+        let last = Head { seq: line.seq, hash };
+        let heads = lines.map_while(Result::ok).map(|(line, hash)| Head { seq: line.seq, hash });
         // As far as it must be there.
         let ended = known.synced.as_ref().filter(|_| last.seq < known.head.seq).unwrap_or(&known.head);
-        if last.seq < known.head.seq && last.seq >= ended.seq {
-            kept::tell_lost(&last, &known.head);
-        }
         if last.seq < ended.seq {
             let (found, expected) = (last.seq, ended.seq);
             let problem =
                 format!("it ends with number {found}, its head was number {expected}: lines were cut off");
-            return Err(broken(format!("{problem}; {again}")));
+            return Err(broken(format!("{problem}; {AGAIN}")));
         }
         // Further back than the tail goes only a trail can be that another state directory went on with.
-        let lines = std::iter::once(Ok(last.clone())).chain(heads);
-        let there = lines.map_while(Result::ok).find(|head| head.seq <= ended.seq);
+        let there = std::iter::once(last.clone()).chain(heads).find(|head| head.seq <= ended.seq);
         if there.is_some_and(|head| head.seq == ended.seq && head.hash != ended.hash) {
-            return Err(broken(format!("number {} is another line than it was; {again}", ended.seq)));
+            return Err(broken(format!("number {} is another line than it was; {AGAIN}", ended.seq)));
         }
-        Ok(last)
+        Ok(End { head: last, stopped })
     }
 
     /// Writes one line. When it cannot be written whole, what was written of it is taken back.
@@ -222,16 +225,6 @@ fn tail(of: &Appended) -> io::Result<Vec<u8>> {
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
     Ok(tail)
-}
-
-/// Takes away what is behind the last whole line.
-fn cut_to_lines(file: &mut Appended) -> io::Result<()> {
-    let tail = tail(file)?;
-    let torn = tail.iter().rev().take_while(|byte| **byte != b'\n').count();
-    if torn > 0 {
-        file.cut(file.length() - torn as u64);
-    }
-    Ok(())
 }
 
 /// The content of a sealed file, whose length has been checked.

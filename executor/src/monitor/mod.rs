@@ -33,6 +33,7 @@ mod resources;
 mod sample;
 mod schedule;
 mod services;
+mod share;
 mod stock;
 mod supervisor;
 mod verdict;

@@ -6,6 +6,7 @@
 use super::{
     Monitor,
     link::{ConnectionId, Denial, LaunchRefusal},
+    share::{Share, Terms},
 };
 use cordon_protocol::audit::{Entry, Half};
 use std::{
@@ -13,43 +14,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of one peer at once.
-const BURST: u32 = 32;
-/// After this there is room for one more.
-const EVERY: Duration = Duration::from_secs(5);
+/// Lines of one peer.
+static TERMS: Terms = Terms { burst: 32, more: 1, every: Duration::from_secs(5) };
 
 /// What of a peer's refusals may be written, and how many were not.
 #[derive(Debug)]
-struct Share {
-    room: u32,
-    /// Room is counted from here.
-    since: Instant,
+struct Refused {
+    lines: Share,
     /// When something was written last, or tried to be.
     tried: Instant,
     untold: u64,
 }
 
-impl Share {
+impl Refused {
     fn new(now: Instant) -> Self {
-        Self { room: BURST, since: now, tried: now, untold: 0 }
-    }
-
-    fn refill(&mut self, now: Instant) {
-        while self.room < BURST && now.saturating_duration_since(self.since) >= EVERY {
-            self.room += 1;
-            self.since += EVERY;
-        }
-        if self.room == BURST {
-            self.since = now;
-        }
+        Self { lines: Share::new(&TERMS, now), tried: now, untold: 0 }
     }
 
     /// Whether there is room for a line, which is taken.
     fn take(&mut self, now: Instant) -> bool {
-        self.refill(now);
-        let taken = self.room > 0;
+        let taken = self.lines.take(1, now);
         if taken {
-            self.room -= 1;
             self.tried = now;
         }
         taken
@@ -57,27 +42,23 @@ impl Share {
 
     /// When those that were not written are told.
     fn due(&self) -> Option<Instant> {
-        (self.untold > 0).then_some(self.tried + EVERY)
+        (self.untold > 0).then_some(self.tried + TERMS.every)
     }
 }
 
-/// The shares of all peers of whom something was refused lately, and one of all connections that are none.
+/// Those of all peers of whom something was refused lately, and of all connections that are none.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(HashMap<Option<u32>, Share>);
+pub(super) struct Refusals(HashMap<Option<u32>, Refused>);
 
 impl Refusals {
     /// When there is something to be told.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.0.values().filter_map(Share::due).min()
+        self.0.values().filter_map(Refused::due).min()
     }
 
-    fn of(&mut self, uid: Option<u32>, now: Instant) -> &mut Share {
-        // Whoever has all its room again is like one that never came.
-        self.0.retain(|_, share| {
-            share.refill(now);
-            share.untold > 0 || share.room < BURST
-        });
-        self.0.entry(uid).or_insert_with(|| Share::new(now))
+    fn of(&mut self, uid: Option<u32>, now: Instant) -> &mut Refused {
+        self.0.retain(|_, refused| refused.untold > 0 || !refused.lines.is_whole(now));
+        self.0.entry(uid).or_insert_with(|| Refused::new(now))
     }
 }
 
@@ -102,10 +83,10 @@ impl Monitor {
     fn record_refused(&mut self, connection: ConnectionId, profile: String, reason: String, by: Half) {
         let peer = self.connections.get(connection).map(|found| (found.peer.uid, found.peer.pid));
         let (uid, pid) = peer.unzip();
-        let share = self.refusals.of(uid, Instant::now());
-        let untold = share.untold;
-        if !share.take(Instant::now()) {
-            share.untold += 1;
+        let refused = self.refusals.of(uid, Instant::now());
+        let untold = refused.untold;
+        if !refused.take(Instant::now()) {
+            refused.untold += 1;
             return;
         }
         if untold > 0 {
@@ -118,9 +99,10 @@ impl Monitor {
 
     /// Tells of those that were not written, where there is room again.
     pub(super) fn go_on_refusing(&mut self, now: Instant) {
-        let due = |share: &mut Share| share.due().is_some_and(|due| due <= now) && share.take(now);
+        let due = |refused: &mut Refused| refused.due().is_some_and(|due| due <= now) && refused.take(now);
         let all = self.refusals.0.iter_mut();
-        let due: Vec<_> = all.filter_map(|(uid, share)| due(share).then_some((*uid, share.untold))).collect();
+        let due: Vec<_> =
+            all.filter_map(|(uid, refused)| due(refused).then_some((*uid, refused.untold))).collect();
         for (uid, untold) in due {
             self.tell_refused(uid, untold);
         }
@@ -128,7 +110,7 @@ impl Monitor {
 
     /// Tells of all of them, before the end.
     pub(super) fn tell_all_refused(&mut self) {
-        let all: Vec<_> = self.refusals.0.iter().map(|(uid, share)| (*uid, share.untold)).collect();
+        let all: Vec<_> = self.refusals.0.iter().map(|(uid, refused)| (*uid, refused.untold)).collect();
         for (uid, untold) in all.into_iter().filter(|(_, untold)| *untold > 0) {
             self.tell_refused(uid, untold);
         }
@@ -136,9 +118,9 @@ impl Monitor {
 
     fn tell_refused(&mut self, uid: Option<u32>, count: u64) {
         if self.try_to_note(Entry::AlsoRefused { uid, count })
-            && let Some(share) = self.refusals.0.get_mut(&uid)
+            && let Some(refused) = self.refusals.0.get_mut(&uid)
         {
-            share.untold -= count;
+            refused.untold -= count;
         }
     }
 }
@@ -155,11 +137,11 @@ mod tests {
         assert_eq!(taken(&mut refusals, Some(1), start), 32);
         // Another has its own, and time alone makes room.
         assert_eq!(taken(&mut refusals, Some(2), start), 32);
-        let soon = start + EVERY - Duration::from_millis(1);
+        let soon = start + TERMS.every - Duration::from_millis(1);
         assert_eq!(taken(&mut refusals, Some(1), soon), 0);
-        assert_eq!(taken(&mut refusals, Some(1), start + EVERY), 1);
-        assert_eq!(taken(&mut refusals, Some(1), start + EVERY + (EVERY - EVERY / 3)), 0);
-        assert_eq!(taken(&mut refusals, Some(1), start + EVERY * 4), 3);
+        assert_eq!(taken(&mut refusals, Some(1), start + TERMS.every), 1);
+        assert_eq!(taken(&mut refusals, Some(1), start + TERMS.every + (TERMS.every - TERMS.every / 3)), 0);
+        assert_eq!(taken(&mut refusals, Some(1), start + TERMS.every * 4), 3);
         // However long nothing came.
         let late = start + Duration::from_secs(1 << 20);
         assert_eq!(taken(&mut refusals, Some(1), late), 32);
@@ -172,11 +154,11 @@ mod tests {
         while refusals.of(Some(1), start).take(start) {}
         assert_eq!(refusals.due(), None);
         refusals.of(Some(1), start).untold += 1;
-        assert_eq!(refusals.due(), Some(start + EVERY));
+        assert_eq!(refusals.due(), Some(start + TERMS.every));
         // Trying takes room, so that a trail that cannot be written is not tried all the time.
-        let now = start + EVERY;
+        let now = start + TERMS.every;
         assert!(refusals.of(Some(1), now).take(now));
-        assert_eq!(refusals.due(), Some(now + EVERY));
+        assert_eq!(refusals.due(), Some(now + TERMS.every));
         // What is untold is not forgotten.
         let late = start + Duration::from_secs(1 << 20);
         refusals.of(Some(2), late);

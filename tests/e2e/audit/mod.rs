@@ -2,6 +2,7 @@
 
 mod busy;
 mod full;
+mod power;
 pub(crate) mod refusals;
 mod rotation;
 

@@ -1,6 +1,7 @@
 //! `cordon audit`: shows the executor's audit trail with the text of each command, and checks both.
 
 pub(super) mod files;
+mod losses;
 mod tail;
 mod texts;
 mod verify;
@@ -34,7 +35,8 @@ any secret given there), working directory and names of files.";
 const STATUS: &str = "\
 Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could
 not be compared, each of which is named: the text of a request that is longer than 64K is cut, of a user with many long
-ones the beginning alone is kept, and what is older than the trail has no launch there. Of files that came along, path,
+ones the beginning alone is kept, and what is older than the trail, or was written when the host went down, has no launch
+there; of launches whose text went with the host, as the trail says (`lost`), it is the number. Of files that came along, path,
 size and permissions are compared; of their content the trail has one hash, `files` in the line of the launch, which
 `cat FILE… | sha256sum` gives of the same files in the same order. The executor may run meanwhile.";
 
@@ -236,6 +238,12 @@ fn description(line: &Line) -> String {
             format!("begun anew: what was here is gone, older files end with {last}")
         }
         Entry::BegunAnew { found: None } => "begun anew: what was here is gone".to_owned(),
+        Entry::Lost { after, found, known } => {
+            let lost = if known > found { format!(", lines up to {known} are lost") } else { String::new() };
+            format!(
+                "the host went down: texts after number {after} may be missing, lines go on after {found}{lost}"
+            )
+        }
         Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::TextsDropped { before } => format!("rotation: texts before that of {before} are removed"),
         Entry::Launch { job, uid, profile, request, workspace, .. } => {

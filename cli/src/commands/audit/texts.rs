@@ -1,6 +1,6 @@
 //! The texts of the commands, compared with what the trail says of them.
 
-use super::{files::Part, unreadable, verify::Problem};
+use super::{files::Part, losses::Loss, unreadable, verify::Problem};
 use crate::failure::Failure;
 use cordon_protocol::audit::{Entry, Line, compare, read_text_line};
 use std::{
@@ -23,9 +23,16 @@ pub(super) struct Recorded {
     dropped_before: Option<u64>,
 }
 
+/// Why a text has no launch, where that need not be wrong: its line was before those that are there,
+const OLDER: &str = "its text is older than the trail";
+/// or among those that the trail says may be lost.
+pub(super) const LOST: &str = "its line was lost when the host went down";
+
 /// How much of what was written is there to be compared.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scope {
+pub(super) struct Scope<'a> {
+    /// What the trail says was lost, in its order.
+    pub(super) losses: &'a [Loss],
     /// The last of the lines that are gone, where the trail says that some are.
     pub(super) gone: Option<u64>,
     /// Older and newer files may be elsewhere.
@@ -39,11 +46,13 @@ pub(super) struct Compared {
     pub(super) whole: u64,
     /// Commands whose text was cut: nothing of it can be compared.
     pub(super) cut: Vec<String>,
-    /// Commands before the first that the trail knows, or that it knows after lines that are gone: a rotation that was
-    /// broken off left them, their lines are gone, or they were added.
-    pub(super) older: Vec<String>,
+    /// Commands before the first that the trail knows, or that it knows after lines that are gone, with the reason: a
+    /// rotation that was broken off left them, their lines are gone, or they were added.
+    pub(super) older: Vec<(String, &'static str)>,
     /// Launches whose text need not be there.
     pub(super) without: u64,
+    /// Launches whose text is not there and may have been lost when the host went down, as the trail says.
+    pub(super) lost: u64,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -76,13 +85,15 @@ impl Recorded {
     }
 
     /// Compares every text with its launch. Texts before the first that the trail knows may be left where it has lost
-    /// its beginning, and before the first that it knows after lines that are gone, where it says so. A launch may be without its text before those that are
-    /// kept, as the texts are moved aside by their own size too. Of a part, neither end need have its counterpart.
+    /// its beginning, and before the first that it knows after lines that are gone, where it says so; where it says that
+    /// the host went down, between the last that it knows before that and the first after it. A launch may be without its
+    /// text before those that are kept, as the texts are moved aside by their own size too, and where the trail says that
+    /// it may be lost. Of a part, neither end need have its counterpart.
     pub(super) fn compare(
         mut self,
         path: &Path,
         parts: Vec<Part>,
-        Scope { gone, partial }: Scope,
+        Scope { losses, gone, partial }: Scope<'_>,
     ) -> Result<Compared, Failure> {
         let mut compared = Compared::default();
         let mut older = gone.is_some() || self.first.is_some_and(|first| first > 1);
@@ -90,6 +101,8 @@ impl Recorded {
         // before that last.
         let (mut from, mut to) = (None, 0);
         let (mut unknown, mut between) = (Vec::new(), 0);
+        let lost_between =
+            |before: u64, next: u64| losses.iter().any(|loss| before < loss.at.seq && loss.at.seq < next);
         for mut part in parts {
             let mut number = 0;
             loop {
@@ -111,16 +124,19 @@ impl Recorded {
                 let job = about.job;
                 let Some((seq, launch)) = self.launches.remove(&job) else {
                     if older {
-                        compared.older.push(job);
+                        compared.older.push((job, OLDER));
                     } else if was_there {
                         // Its launch may be written just now.
                         let text = format!("command {job}: there is a text and no launch of it");
-                        unknown.push(problem(text, true));
+                        unknown.push((job, problem(text, true)));
                     }
                     continue;
                 };
                 older &= gone.is_some_and(|gone| seq <= gone);
                 from.get_or_insert(seq);
+                if lost_between(to, seq) {
+                    compared.older.extend(unknown.drain(between..).map(|(job, _)| (job, LOST)));
+                }
                 (to, between) = (seq, unknown.len());
                 match compare(&line.text, &launch, self.collected.get(&job).map(String::as_str)) {
                     Ok(true) => compared.whole += 1,
@@ -129,12 +145,19 @@ impl Recorded {
                 }
             }
         }
+        if lost_between(to, u64::MAX) {
+            compared.older.extend(unknown.drain(between..).map(|(job, _)| (job, LOST)));
+        }
         unknown.truncate(if partial { between } else { unknown.len() });
-        compared.problems.append(&mut unknown);
+        compared.problems.extend(unknown.into_iter().map(|(_, problem)| problem));
         let kept = self.texts_from.unwrap_or(0);
         for (job, (seq, _)) in self.launches {
             if seq < kept || partial && (from.is_none_or(|from| seq < from) || seq > to) {
                 compared.without += 1;
+                continue;
+            }
+            if losses.iter().any(|loss| loss.may_have_taken_text_of(seq)) {
+                compared.lost += 1;
                 continue;
             }
             let text = format!("command {job}: its text is missing");

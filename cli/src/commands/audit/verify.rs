@@ -2,7 +2,8 @@
 
 use super::{
     files::{self, Both, Part},
-    texts::{Compared, Recorded, Scope},
+    losses::{Anchors, Loss, parse_head},
+    texts::{Compared, LOST, Recorded, Scope},
     unreadable,
 };
 use crate::{exit_status, failure::Failure, output};
@@ -40,7 +41,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Checks the trail, then the texts against it, also while the executor writes both.
 pub(super) fn execute(check: &Check<'_>) -> Result<u8, Failure> {
-    let anchors = check.anchors.map(read_anchors).transpose()?.unwrap_or_default();
+    let next = "name a file with the executor's log, or - for standard input";
+    let unread = |file: &Path, e| Failure::new(format!("reading the anchors {}", file.display()), e, next);
+    let anchors = check.anchors.map(|file| Anchors::read(file).map_err(|e| unread(file, e)));
+    let anchors = anchors.transpose()?.unwrap_or_default();
     settled(|| Seen::look(check, &anchors), |seen| seen.may_pass(check.partial))?.tell(check)
 }
 
@@ -78,7 +82,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(check: &Check<'_>, anchors: &[Head]) -> Result<Self, Failure> {
+    fn look(check: &Check<'_>, anchors: &Anchors) -> Result<Self, Failure> {
         // Before the trail, which then has its line: the head is written last of all.
         let kept_in = head_file(check);
         let head = kept_in.as_deref().map(read_head).transpose()?;
@@ -96,6 +100,7 @@ impl Seen {
             let recorded = std::mem::take(&mut walked.recorded);
             let scope = Scope {
                 gone: walked.walk.missing().last().map(|lines| *lines.end()),
+                losses: &walked.losses,
                 partial: check.partial,
             };
             compared = recorded.compare(check.texts, texts, scope)?;
@@ -126,18 +131,15 @@ impl Seen {
         if self.problems().next().is_some() {
             return Ok(exit_status::FAILURE);
         }
-        let Walked { walk, lines, files, unwritten, .. } = self.walked;
-        let Compared { whole, cut, older, without, .. } = self.compared;
+        let Walked { walk, lines, files, unwritten, losses, lost_marks, .. } = self.walked;
+        let Compared { whole, cut, mut older, without, lost, .. } = self.compared;
         for job in &cut {
             tell(check.texts, &format!("command {job}: its text was cut, and what is missing is not known"));
         }
         // Of a part nothing else is to be expected.
-        let older = if check.partial { Vec::new() } else { older };
-        for job in &older {
-            tell(
-                check.texts,
-                &format!("command {job}: its text is older than the trail, and nothing says that it ran"),
-            );
+        older.retain(|(_, why)| !check.partial || *why == LOST);
+        for (job, why) in &older {
+            tell(check.texts, &format!("command {job}: {why}, and nothing says that it ran"));
         }
         let in_files = if files > 1 { format!(" in {files} files") } else { String::new() };
         let last = walk.head().seq;
@@ -150,6 +152,22 @@ impl Seen {
             output::complain(&format!(
                 "cordon: note: {trail}: numbers {from} to {to} are in no file: they were gone when the executor began the trail \
                  anew; verify what was moved away by itself, with --partial --file"
+            ));
+        }
+        for Loss { found, known, .. } in losses.iter().filter(|loss| loss.known > loss.found) {
+            let from = found + 1;
+            output::complain(&format!(
+                "cordon: note: {trail}: numbers {from} to {known} were lost when the host went down, and given again from {from} on"
+            ));
+        }
+        if lost_marks > 0 {
+            let marks = counted(lost_marks, "mark");
+            output::complain(&format!("cordon: note: {marks} of the log of lines that were lost then"));
+        }
+        if lost > 0 {
+            let commands = counted(lost, "command");
+            output::complain(&format!(
+                "cordon: note: {commands} without a text: it was lost when the host went down, as far as the trail knows"
             ));
         }
         if unwritten > 0 {
@@ -172,7 +190,7 @@ impl Seen {
         let are = if whole == 1 { "is" } else { "are" };
         let whole = counted(whole, "text");
         output::print(&format!("{texts}: {whole} {are} of what ran{cut_too}\n"))?;
-        let all = cut.is_empty() && older.is_empty();
+        let all = cut.is_empty() && older.is_empty() && lost == 0;
         Ok(if all { exit_status::SUCCESS } else { exit_status::UNPROVEN })
     }
 }
@@ -191,11 +209,15 @@ struct Walked {
     recorded: Recorded,
     /// Lines that it says could not be written.
     unwritten: u64,
+    /// What it says was lost.
+    losses: Vec<Loss>,
+    /// Marks of the log that are of lines which were lost.
+    lost_marks: u64,
 }
 
 impl Walked {
     /// Goes along all files as long as they were when they were opened, up to the first thing that is wrong.
-    fn follow(&mut self, parts: Vec<Part>, anchors: &[Head]) -> Result<(), Failure> {
+    fn follow(&mut self, parts: Vec<Part>, anchors: &Anchors) -> Result<(), Failure> {
         for mut part in parts {
             self.walk.begin_file();
             while part.was_there() {
@@ -212,24 +234,21 @@ impl Walked {
         Ok(())
     }
 
-    fn step(&mut self, line: &files::Read, anchors: &[Head]) -> Result<(), String> {
+    fn step(&mut self, line: &files::Read, anchors: &Anchors) -> Result<(), String> {
         let entry = self.walk.step(&line.text).map_err(|broken| broken.to_string())?;
         if let Entry::Unwritten { count } = entry.entry {
             self.unwritten += count;
         }
-        self.recorded.add(entry);
         let here = self.walk.head();
-        let replaced = |kept: &Head| kept.seq == here.seq && kept.hash != here.hash;
-        if anchors.iter().any(replaced) {
-            let seq = here.seq;
-            return Err(format!("number {seq} is not the line that the log names: the trail was replaced"));
-        }
+        self.losses.extend(Loss::of(&entry.entry, here));
+        self.recorded.add(entry);
+        self.lost_marks += anchors.lost_at(here, &self.losses)?;
         self.has_head |= self.head.as_ref().is_some_and(|head| head == here);
         if line.whole { Ok(()) } else { Err("the last line is cut off".to_owned()) }
     }
 
     /// Compares both ends with what is known of them; `since` is the head as it is after all was read.
-    fn finish(&mut self, check: &Check<'_>, anchors: &[Head], since: Option<Head>) {
+    fn finish(&mut self, check: &Check<'_>, anchors: &Anchors, since: Option<Head>) {
         let end = self.walk.head();
         let mut problems = Vec::new();
         // What was added between both looks is no matter, if its head has come.
@@ -237,10 +256,9 @@ impl Walked {
         let before = self.head.as_ref().filter(|_| !self.has_head);
         let beyond = since.as_ref().filter(|since| since.seq <= end.seq);
         problems.extend(before.or(beyond).and_then(wrong));
-        let last = anchors.iter().max_by_key(|anchor| anchor.seq);
-        if let Some(last) = last.filter(|last| last.seq > end.seq) {
-            let (last, end) = (last.seq, end.seq);
-            problems.push((format!("the log names number {last}, the trail ends with {end}"), false));
+        match anchors.lost_behind(end.seq, &self.losses) {
+            Ok(lost) => self.lost_marks += lost,
+            Err(problem) => problems.push((problem, false)),
         }
         let said = self.walk.missing().iter().any(|missing| *missing.start() == 1);
         if !check.partial && !said {
@@ -272,24 +290,6 @@ fn read_head(file: &Path) -> Result<Head, Failure> {
         _ => failed(error.to_string()),
     })?;
     parse_head(text.trim_end()).ok_or_else(|| failed("not a number and a hash".to_owned()))
-}
-
-fn parse_head(text: &str) -> Option<Head> {
-    let (seq, hash) = text.split_once(' ')?;
-    Some(Head { seq: seq.parse().ok()?, hash: hash.to_owned() })
-}
-
-/// Every `audit head NUMBER HASH` in a log.
-fn read_anchors(file: &Path) -> Result<Vec<Head>, Failure> {
-    let next = "name a file with the executor's log, or - for standard input";
-    let failed = |e| Failure::new(format!("reading the anchors {}", file.display()), e, next);
-    let text = if file == Path::new("-") {
-        std::io::read_to_string(std::io::stdin()).map_err(failed)?
-    } else {
-        fs::read_to_string(file).map_err(failed)?
-    };
-    let anchor = |line: &str| line.split_once("audit head ").and_then(|(_, rest)| parse_head(rest.trim()));
-    Ok(text.lines().filter_map(anchor).collect())
 }
 
 #[cfg(test)]

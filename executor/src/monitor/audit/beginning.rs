@@ -1,10 +1,6 @@
 //! What is found beside a trail when it is opened: older files, and whether the one that ended last is still there.
 
-use super::{
-    Audit, TAIL,
-    kept::{self, Known},
-    rotation,
-};
+use super::{Audit, TAIL, kept::Known, power::End, rotation};
 use crate::{
     monitor::appended::seize,
     sandbox::steps::{About, Fault},
@@ -21,26 +17,27 @@ use std::{
 impl Audit {
     /// Where an empty trail goes on, and what it begins with where the last line is in no file any more: it was moved
     /// away, or removed. Nothing for the first of all trails, and after a rotation of anybody's.
-    pub(super) fn begin(&self, known: Known) -> (Head, Option<Entry>) {
-        let ended = known.head;
-        if ended.seq == 0 {
-            return (ended, None);
-        }
+    pub(super) fn begin(&self, known: &Known) -> (End, Option<Entry>) {
+        let ended = &known.head;
         let numbers = rotation::older(self.trail.path()).unwrap_or_default();
         let youngest = numbers.into_iter().min().map(|number| older_path(self.trail.path(), number));
         let last = youngest.and_then(|path| end_of(&path));
-        if last.as_ref() == Some(&ended) {
-            return (ended, None);
+        let found = last.as_ref().map(|last| last.head.seq);
+        let goes_on = |last: &End| {
+            // The last but one after a rotation, the last where the head was lost with the power.
+            last.head == *ended || known.synced.as_ref().is_some_and(|s| last.head == *s || ended.seq == 0)
+        };
+        if let Some(last) = last.filter(goes_on) {
+            return (last, None);
         }
-        if let Some(synced) = known.synced.filter(|synced| last.as_ref() == Some(synced)) {
-            // After a rotation.
-            kept::tell_lost(&synced, &ended);
-            return (synced, None);
+        // How it ended, nobody can say any more.
+        let end = End { head: ended.clone(), stopped: true };
+        if ended.seq == 0 {
+            return (end, None);
         }
-        let found = last.map(|head| head.seq);
         let kept = found.map_or_else(String::new, |seq| format!(", older files end with number {seq}"));
         crate::log!("audit: the trail is begun anew: lines up to number {} are gone{kept}", ended.seq);
-        (ended, Some(Entry::BegunAnew { found }))
+        (end, Some(Entry::BegunAnew { found }))
     }
 
     /// Makes older files root's alone: they may be from when a group could read them. One that cannot be is told.
@@ -67,7 +64,7 @@ fn seize_one(path: &Path) -> Result<(), Fault> {
 }
 
 /// Where the last line of a file ends the chain; none where it is no line of a trail.
-fn end_of(path: &Path) -> Option<Head> {
+fn end_of(path: &Path) -> Option<End> {
     let mut file = open(path).ok()?;
     let length = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
@@ -75,7 +72,7 @@ fn end_of(path: &Path) -> Option<Head> {
     file.take(TAIL).read_to_end(&mut tail).ok()?;
     let text = String::from_utf8_lossy(&tail);
     let (line, hash) = read_line(text.strip_suffix('\n')?.rsplit('\n').next()?, 0).ok()?;
-    Some(Head { seq: line.seq, hash })
+    Some(End { stopped: line.entry == Entry::Stopped, head: Head { seq: line.seq, hash } })
 }
 
 fn open(path: &Path) -> std::io::Result<File> {

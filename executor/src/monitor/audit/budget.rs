@@ -3,6 +3,7 @@
 //! What is short is always kept whole. Of longer texts each uid has so much at once, and a little more as time goes;
 //! beyond that only the beginning is kept, as a JSON string, and the monitor's own words around it say so.
 
+use crate::monitor::share::{Share, Terms};
 use std::{
     collections::HashMap,
     time::{Duration, Instant},
@@ -10,32 +11,8 @@ use std::{
 
 /// Bytes of a text that are kept whatever came before.
 pub(super) const SHORT: usize = 1 << 10;
-/// Bytes of longer texts of one peer at once.
-const BURST: usize = 1 << 20;
-/// After this there is room for more.
-const EVERY: Duration = Duration::from_secs(10);
-/// That much, bytes.
-const MORE: usize = 16 << 10;
-
-/// What is left to a peer.
-#[derive(Debug)]
-struct Share {
-    room: usize,
-    /// Room is counted from here.
-    since: Instant,
-}
-
-impl Share {
-    fn refill(&mut self, now: Instant) {
-        while self.room < BURST && now.saturating_duration_since(self.since) >= EVERY {
-            self.room = BURST.min(self.room + MORE);
-            self.since += EVERY;
-        }
-        if self.room == BURST {
-            self.since = now;
-        }
-    }
-}
+/// Bytes of longer texts of one peer.
+static TERMS: Terms = Terms { burst: 1 << 20, more: 16 << 10, every: Duration::from_secs(10) };
 
 /// The shares of all peers who had long texts lately.
 #[derive(Debug, Default)]
@@ -47,15 +24,8 @@ impl Budget {
         if bytes <= SHORT {
             return true;
         }
-        // Whoever has all its room again is like one that never came.
-        self.0.retain(|_, share| {
-            share.refill(now);
-            share.room < BURST
-        });
-        let share = self.0.entry(uid).or_insert(Share { room: BURST, since: now });
-        let left = share.room.checked_sub(bytes);
-        share.room = left.unwrap_or(share.room);
-        left.is_some()
+        self.0.retain(|_, share| !share.is_whole(now));
+        self.0.entry(uid).or_insert_with(|| Share::new(&TERMS, now)).take(bytes, now)
     }
 
     /// Gives back what was taken for a text that was not written.
@@ -63,7 +33,7 @@ impl Budget {
         if bytes > SHORT
             && let Some(share) = self.0.get_mut(&uid)
         {
-            share.room = BURST.min(share.room + bytes);
+            share.give_back(bytes);
         }
     }
 }
@@ -79,18 +49,19 @@ mod tests {
     #[test]
     fn a_peer_has_room_for_some_long_texts_and_then_for_a_little_more_as_time_goes() {
         let (start, mut budget) = (Instant::now(), Budget::default());
-        let taken =
-            |budget: &mut Budget, uid, now| (0..1000).take_while(|_| budget.take(uid, MORE, now)).count();
+        let taken = |budget: &mut Budget, uid, now| {
+            (0..1000).take_while(|_| budget.take(uid, TERMS.more, now)).count()
+        };
         assert_eq!(taken(&mut budget, 1, start), 64);
         // Short ones always have room, and another has its own.
         assert!(budget.take(1, SHORT, start) && !budget.take(1, SHORT + 1, start));
         assert_eq!(taken(&mut budget, 2, start), 64);
-        assert_eq!(taken(&mut budget, 1, start + EVERY - Duration::from_millis(1)), 0);
-        assert_eq!(taken(&mut budget, 1, start + EVERY), 1);
-        assert_eq!(taken(&mut budget, 1, start + EVERY * 4), 3);
+        assert_eq!(taken(&mut budget, 1, start + TERMS.every - Duration::from_millis(1)), 0);
+        assert_eq!(taken(&mut budget, 1, start + TERMS.every), 1);
+        assert_eq!(taken(&mut budget, 1, start + TERMS.every * 4), 3);
         // One that was not written after all.
-        budget.give_back(1, MORE);
-        assert_eq!(taken(&mut budget, 1, start + EVERY * 4), 1);
+        budget.give_back(1, TERMS.more);
+        assert_eq!(taken(&mut budget, 1, start + TERMS.every * 4), 1);
         // However long nothing came.
         let late = start + Duration::from_secs(1 << 20);
         assert_eq!(taken(&mut budget, 1, late), 64);
@@ -124,7 +95,7 @@ mod tests {
         assert_eq!((read[0].0.uid, read[0].1), (3, "{\"n\":\"mine\"}"));
         assert!(!read[401].0.begun, "the other one has its room");
         let begun: Vec<_> = read.iter().filter(|(about, _)| about.begun).collect();
-        assert_eq!(begun.len(), 400 - BURST / 60_008);
+        assert_eq!(begun.len(), 400 - TERMS.burst / 60_008);
         for (about, text) in begun {
             assert!(about.uid == 7 && text.starts_with("\"{\\\"n\\\":\\\"\u{e4}") && text.len() < SHORT + 10);
         }

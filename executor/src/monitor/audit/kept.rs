@@ -3,7 +3,8 @@
 //! The head goes forward with each line and waits for no disk; so after a power loss it may be ahead of the trail that
 //! the disk has. A second file beside it names the last line that was brought to the disk, after it was, and in which
 //! run of the host: only where the host has started anew since may the trail end earlier than its head, and never
-//! before that line.
+//! before that line. Either can itself be lost with the power, and is then empty or zeros: of the one nothing is known
+//! but what the other says, and without the second nothing is known to be on the disk.
 
 use crate::{
     monitor::appended::{open_root_file, seize},
@@ -45,22 +46,44 @@ impl Kept {
     /// They cannot be read, or are not what they are to be.
     pub(super) fn open(path: &Path) -> Result<(Self, Known), Fault> {
         let beside = path.with_extension("synced");
+        let begun = beside.symlink_metadata().is_ok();
         let (head, synced) =
             (open_root_file(path, OFlag::empty())?, open_root_file(&beside, OFlag::empty())?);
         let run = fs::read_to_string(RUN).about(RUN)?.trim_end().to_owned();
-        let (ended, _) = read(&head, path)?;
-        let (reached, of) = read(&synced, &beside)?;
-        let anew = of.is_some_and(|of| of != run);
-        let known =
-            Known { synced: anew.then_some(reached).filter(|synced| synced.seq <= ended.seq), head: ended };
-        Ok((Self { head, synced, run }, known))
+        let kept = Self { head, synced, run };
+        let (ended, reached) = (read(&kept.head, path)?, read(&kept.synced, &beside)?);
+        if !begun {
+            // From before there was one, or the first of all: nothing is known to be missing. An empty one is from a
+            // power loss from here on.
+            let head = ended.known(path)?;
+            kept.reach(&head).about(beside.display())?;
+            return Ok((kept, Known { head, synced: None }));
+        }
+        let Said::Known(reached, of) = reached else {
+            let head = if let Said::Known(head, _) = ended { head } else { Head::default() };
+            return Ok((kept, Known { head, synced: Some(Head::default()) }));
+        };
+        let anew = of.is_some_and(|of| of != kept.run);
+        let head = match ended {
+            Said::Known(head, _) => head,
+            Said::Zeros if !anew => return Err(none(path)),
+            Said::Nothing | Said::Zeros => reached.clone(),
+        };
+        let synced = anew.then_some(reached).filter(|synced| synced.seq <= head.seq);
+        Ok((kept, Known { synced, head }))
     }
 
-    /// Makes them root's alone.
+    /// Makes them root's alone, and no longer than what will stand in them, as zeros may be.
     ///
     /// # Errors
-    /// errno of fchown(2) or fchmod(2).
+    /// errno of fchown(2), fchmod(2) or ftruncate(2).
     pub(super) fn seize(&self) -> io::Result<()> {
+        let zero = Head::default();
+        for (file, line) in [(&self.head, said(&zero)), (&self.synced, self.reached(&zero))] {
+            if file.metadata()?.len() > line.len() as u64 {
+                file.set_len(line.len() as u64)?;
+            }
+        }
         seize(&self.head, 0o600)?;
         seize(&self.synced, 0o600)
     }
@@ -75,8 +98,7 @@ impl Kept {
     /// # Errors
     /// errno of write(2).
     pub(super) fn advance(&self, head: &Head) -> io::Result<()> {
-        // Fixed width: a shorter one never leaves the end of a longer one.
-        self.head.write_all_at(format!("{:020} {}\n", head.seq, head.hash).as_bytes(), 0)
+        self.head.write_all_at(said(head).as_bytes(), 0)
     }
 
     /// Brings these files, which hold everything up to `head`, to the disk, then says so.
@@ -88,147 +110,76 @@ impl Kept {
             file.sync_data()?;
         }
         self.head.sync_data()?;
-        self.synced.write_all_at(format!("{:020} {} {}\n", head.seq, head.hash, self.run).as_bytes(), 0)?;
+        self.reach(head)
+    }
+
+    /// Says that everything up to `head` is on the disk.
+    fn reach(&self, head: &Head) -> io::Result<()> {
+        self.synced.write_all_at(self.reached(head).as_bytes(), 0)?;
         self.synced.sync_data()
+    }
+
+    /// What stands in the second file when everything up to `head` is on the disk.
+    fn reached(&self, head: &Head) -> String {
+        format!("{:020} {} {}\n", head.seq, head.hash, self.run)
     }
 }
 
-/// Tells that the trail ends with the one line and not with the other, as the host went down.
-pub(super) fn tell_lost(last: &Head, ended: &Head) {
-    let (found, expected) = (last.seq, ended.seq);
-    crate::log!(
-        "audit: the host went down before all was on the disk: numbers after {found}, up to {expected}, are lost"
-    );
+/// What stands in the first file. Fixed width: a shorter one never leaves the end of a longer one.
+fn said(head: &Head) -> String {
+    format!("{:020} {}\n", head.seq, head.hash)
 }
 
-/// The head in a file, and the run of the host; none yet in a new one.
-fn read(mut file: &File, path: &Path) -> Result<(Head, Option<String>), Fault> {
+/// What stands in a file.
+#[derive(Debug)]
+enum Said {
+    /// A head, and the run of the host where it names one.
+    Known(Head, Option<String>),
+    /// It is empty.
+    Nothing,
+    /// Zero bytes alone.
+    Zeros,
+}
+
+impl Said {
+    /// The head; that of a trail without a line where the file is empty.
+    fn known(self, path: &Path) -> Result<Head, Fault> {
+        match self {
+            Self::Known(head, _) => Ok(head),
+            Self::Nothing => Ok(Head::default()),
+            Self::Zeros => Err(none(path)),
+        }
+    }
+}
+
+/// Bytes of either file that are read: more is none.
+const LONGEST: u64 = 4 << 10;
+
+fn none(path: &Path) -> Fault {
+    let problem = format!(
+        "{}: not the head of a trail, a number and a hash: compare the trail's end with the log (`cordon audit verify \
+         --anchors`), move the file away and start again",
+        path.display()
+    );
+    Fault::new(Errno::EBADMSG, problem)
+}
+
+fn read(file: &File, path: &Path) -> Result<Said, Fault> {
     let mut text = Vec::new();
-    file.read_to_end(&mut text).about(path.display())?;
+    file.take(LONGEST).read_to_end(&mut text).about(path.display())?;
     if text.is_empty() {
-        return Ok((Head::default(), None));
+        return Ok(Said::Nothing);
+    }
+    if text.iter().all(|byte| *byte == 0) {
+        return Ok(Said::Zeros);
     }
     let text = String::from_utf8_lossy(&text);
     let mut words = text.split_whitespace();
     let seq = words.next().and_then(|seq| seq.parse().ok());
     let hash = words.next().filter(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()));
-    let (Some(seq), Some(hash)) = (seq, hash) else {
-        let problem = format!(
-            "{}: not the head of a trail, a number and a hash: compare the trail's end with the log (`cordon audit \
-             verify --anchors`), move the file away and start again",
-            path.display()
-        );
-        return Err(Fault::new(Errno::EBADMSG, problem));
-    };
-    Ok((Head { seq, hash: hash.to_owned() }, words.next().map(str::to_owned)))
+    let (Some(seq), Some(hash)) = (seq, hash) else { return Err(none(path)) };
+    Ok(Said::Known(Head { seq, hash: hash.to_owned() }, words.next().map(str::to_owned)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Audit, Rotation};
-    use super::*;
-    use cordon_protocol::audit::{Configuration, Entry, Walk};
-
-    /// A trail of one start and three more lines, of which the disk has the first for sure.
-    fn trail(name: &str) -> std::path::PathBuf {
-        let directory = std::env::temp_dir().join(format!("cordon-kept-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&directory);
-        let mut audit = open(&directory).unwrap();
-        (0..3).for_each(|_| audit.record(Entry::Stopped).unwrap());
-        directory
-    }
-
-    fn open(directory: &Path) -> Result<Audit, Fault> {
-        let started = Entry::Started { version: "1".into(), configuration: Configuration::default() };
-        let rotation = Rotation { size: 1 << 20, keep: 1 };
-        Audit::open(&directory.join("audit.jsonl"), &directory.join("audit.head"), rotation, started)
-    }
-
-    /// Numbers of the lines, which are a chain.
-    fn numbers(directory: &Path) -> Vec<u64> {
-        let mut walk = Walk::default();
-        let text = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
-        text.lines().map(|line| walk.step(line).unwrap().seq).collect()
-    }
-
-    /// As if the host had started anew since.
-    fn start_host(directory: &Path) {
-        let file = directory.join("audit.synced");
-        let text = fs::read_to_string(&file).unwrap();
-        let run = text.trim_end().rsplit_once(' ').unwrap().1;
-        fs::write(&file, text.replace(run, "another")).unwrap();
-    }
-
-    #[test]
-    fn what_the_disk_never_had_is_no_cut_and_anything_else_is() {
-        let directory = trail("lost");
-        let path = directory.join("audit.jsonl");
-        let whole = fs::read_to_string(&path).unwrap();
-        // Two lines and a half.
-        let torn: String = whole.split_inclusive('\n').take(2).collect();
-        fs::write(&path, format!("{torn}{{\"seq\":3,")).unwrap();
-        fs::write(directory.join("commands.jsonl"), "{\"job\":").unwrap();
-        assert!(open(&directory).is_err(), "the host has not gone down");
-        fs::write(&path, &torn).unwrap();
-        assert!(open(&directory).unwrap_err().detail.contains("cut off"), "the host has not gone down");
-        fs::write(&path, format!("{torn}{{\"seq\":3,")).unwrap();
-        start_host(&directory);
-        drop(open(&directory).unwrap());
-        assert_eq!(numbers(&directory), [1, 2, 3]);
-        assert_eq!(fs::read_to_string(directory.join("commands.jsonl")).unwrap(), "");
-        // Number 3 is on the disk now.
-        start_host(&directory);
-        fs::write(&path, &torn).unwrap();
-        assert!(open(&directory).unwrap_err().detail.contains("cut off"));
-        fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_new_file_that_the_disk_never_had_goes_on_where_the_older_one_ends() {
-        let directory = trail("empty");
-        let older = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
-        let first: String = older.split_inclusive('\n').take(1).collect();
-        let known = ["audit.head", "audit.synced"].map(|name| fs::read(directory.join(name)).unwrap());
-        // Nothing of it, or half a line.
-        for begun in ["", "{\"seq\":2,"] {
-            fs::write(directory.join("audit.jsonl"), begun).unwrap();
-            fs::write(directory.join("audit.jsonl.1"), &first).unwrap();
-            fs::write(directory.join("audit.head"), &known[0]).unwrap();
-            fs::write(directory.join("audit.synced"), &known[1]).unwrap();
-            start_host(&directory);
-            drop(open(&directory).unwrap());
-            assert_eq!(numbers(&directory), [2], "{begun}");
-            let next = fs::read_to_string(directory.join("audit.jsonl")).unwrap();
-            let mut walk = Walk::default();
-            (first.clone() + &next).lines().for_each(|line| drop(walk.step(line).unwrap()));
-        }
-        // Where that one is gone too, the head is what is known of it.
-        fs::write(directory.join("audit.jsonl"), "").unwrap();
-        fs::remove_file(directory.join("audit.jsonl.1")).unwrap();
-        fs::write(directory.join("audit.head"), &known[0]).unwrap();
-        fs::write(directory.join("audit.synced"), &known[1]).unwrap();
-        start_host(&directory);
-        drop(open(&directory).unwrap());
-        assert_eq!(numbers(&directory), [5, 6]);
-        fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_head_that_is_none_is_refused_and_an_empty_one_is_new() {
-        let directory = trail("none");
-        for (file, text) in [("audit.head", "rubbish"), ("audit.head", "7 x"), ("audit.synced", "\0\0\0\0")] {
-            let whole = fs::read(directory.join(file)).unwrap();
-            fs::write(directory.join(file), text).unwrap();
-            let fault = open(&directory).unwrap_err();
-            for word in [file, "not the head of a trail", "move the file away"] {
-                assert!(fault.detail.contains(word), "{fault:?}");
-            }
-            assert_eq!(fs::read_to_string(directory.join(file)).unwrap(), text);
-            fs::write(directory.join(file), whole).unwrap();
-        }
-        fs::write(directory.join("audit.head"), "").unwrap();
-        drop(open(&directory).unwrap());
-        assert_eq!(numbers(&directory), [1, 2, 3, 4, 5]);
-        fs::remove_dir_all(directory).unwrap();
-    }
-}
+mod tests;

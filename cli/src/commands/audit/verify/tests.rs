@@ -55,7 +55,7 @@ impl Written {
     fn look(&self) -> (Vec<String>, bool) {
         let (trail, texts, head) = (self.path("audit.jsonl"), self.path("commands.jsonl"), self.path("head"));
         let check = Check { trail: &trail, texts: &texts, head: Some(&head), anchors: None, partial: false };
-        let seen = Seen::look(&check, &[]).unwrap();
+        let seen = Seen::look(&check, &Anchors::default()).unwrap();
         (seen.problems().map(|problem| problem.text.clone()).collect(), seen.may_pass(false))
     }
 
@@ -124,7 +124,7 @@ fn what_comes_after_both_were_opened_is_no_matter() {
     written.text("3");
     written.add("commands.jsonl", "{\"job\"");
     let mut walked = Walked::default();
-    walked.follow(both.trail, &[]).unwrap();
+    walked.follow(both.trail, &Anchors::default()).unwrap();
     assert_eq!((walked.lines, walked.problems.len()), (2, 0));
     let compared = walked.recorded.compare(&texts, both.texts, Scope::default()).unwrap();
     assert_eq!((compared.whole, compared.problems.len()), (1, 0), "{compared:?}");
