@@ -38,7 +38,7 @@ fn setuid_programs_gain_nothing() {
     let code = "import subprocess\nr = subprocess.run(['/usr/bin/su', '-c', 'id -u'], stdin=subprocess.DEVNULL, \
                 capture_output=True, text=True)\nprint(r.returncode != 0, r.stdout == '')";
     assert_eq!(inside(code), "True True\n");
-    // Opened before it runs, so that it may have ended when it is read.
+    // Read when it has ended: its rights are those of the program only some time after its descriptors were closed.
     let effective = "
 started, starts = os.pipe()
 waits, go = os.pipe()
@@ -50,7 +50,9 @@ if p == 0:
   except OSError: os.write(starts, b'!'); os._exit(1)
 status = open(f'/proc/{p}/status')
 os.write(go, b'x'); os.close(starts)
-print(os.read(started, 1), set(status.read().split('Uid:')[1].split('\\n')[0].split()) == {str(os.getuid())})";
+failed = os.read(started, 1)
+os.waitid(os.P_PID, p, os.WEXITED | os.WNOWAIT)
+print(failed, set(status.read().split('Uid:')[1].split('\\n')[0].split()) == {str(os.getuid())})";
     assert_eq!(inside(effective), "b'' True\n");
     assert_eq!(super::acts::outside_as_user(effective), "b'' False\n", "the control");
 }
