@@ -176,6 +176,9 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
     }
+    for name in config.without_cwd() {
+        log!("warning: cwd is outside profile `{name}`: its commands must name a directory");
+    }
     let caps = connection_caps(config.relays.most)?;
     let _lock = lock_state(&config.state_dir)?;
     // From here on there is something to remove, so a signal to end waits until the monitor follows it.
