@@ -9,6 +9,7 @@
 
 mod beginning;
 mod budget;
+mod ending;
 mod kept;
 mod rotation;
 mod trial;
@@ -19,12 +20,13 @@ pub use rotation::Rotation;
 use super::appended::Appended;
 use crate::sandbox::steps::{About, Fault};
 use budget::Budget;
-use cordon_protocol::audit::{self as text, Entry, Head, append, read_line};
-use kept::{Kept, Known};
+use cordon_protocol::audit::{self as text, Entry, Head, append};
+use ending::{TAIL, last, named, tail, torn};
+use kept::Kept;
 use nix::errno::Errno;
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io,
     os::{fd::OwnedFd, unix::fs::FileExt},
     path::Path,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -52,8 +54,6 @@ pub struct Audit {
 const TEXTS: &str = "commands.jsonl";
 /// Lines between two that tell the journal where the chain stands.
 const ANCHOR_INTERVAL: u64 = 100;
-/// Bytes at the end of either file in which its last line must be.
-const TAIL: u64 = 128 << 10;
 
 impl Audit {
     /// Opens or makes the trail at `path`, for root alone, and goes on where it ends, with the line `started`. The head
@@ -70,7 +70,6 @@ impl Audit {
         let (head, budget, trouble) = (Head::default(), Budget::default(), Trouble::default());
         let mut audit =
             Self { trail, texts, kept, head, told: 0, rotation, due, texts_due: due, budget, trouble };
-        let named = |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
         if known.synced.is_some() {
             // What the host was writing when it went down.
             cut_to_lines(&mut audit.trail)?;
@@ -80,7 +79,11 @@ impl Audit {
         if audit.trail.length() == 0 {
             (audit.head, anew) = audit.begin(known);
         } else {
-            audit.head = audit.last(&known).map_err(named)?;
+            let end = tail(audit.trail.file(), audit.trail.length())?;
+            audit.head = last(&end, &known).map_err(named(path))?;
+            if audit.head.seq < known.head.seq {
+                kept::tell_lost(&audit.head, &known.head);
+            }
         }
         // Not before: a file that is no trail is somebody's.
         audit.trail.seize()?;
@@ -96,40 +99,6 @@ impl Audit {
             crate::log!("audit: rotation failed: {fault}");
         }
         Ok(audit)
-    }
-
-    /// The head after the last line that is there, which must not have another line where it is known to have ended.
-    fn last(&self, known: &Known) -> Result<Head, Fault> {
-        let tail = tail(&self.trail)?;
-        let text = String::from_utf8_lossy(&tail);
-        let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
-        let again = "look into it, move the file away and start again";
-        let whole =
-            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {again}")))?;
-        let mut heads = whole.rsplit('\n').map(|line| {
-            read_line(line, 0)
-                .map(|(line, hash)| Head { seq: line.seq, hash })
-                .map_err(|e| broken(format!("{e}; {again}")))
-        });
-        let last = heads.next().ok_or_else(|| broken("there is no line".to_owned()))??;
-        // As far as it must be there.
-        let ended = known.synced.as_ref().filter(|_| last.seq < known.head.seq).unwrap_or(&known.head);
-        if last.seq < known.head.seq && last.seq >= ended.seq {
-            kept::tell_lost(&last, &known.head);
-        }
-        if last.seq < ended.seq {
-            let (found, expected) = (last.seq, ended.seq);
-            let problem =
-                format!("it ends with number {found}, its head was number {expected}: lines were cut off");
-            return Err(broken(format!("{problem}; {again}")));
-        }
-        // Further back than the tail goes only a trail can be that another state directory went on with.
-        let lines = std::iter::once(Ok(last.clone())).chain(heads);
-        let there = lines.map_while(Result::ok).find(|head| head.seq <= ended.seq);
-        if there.is_some_and(|head| head.seq == ended.seq && head.hash != ended.hash) {
-            return Err(broken(format!("number {} is another line than it was; {again}", ended.seq)));
-        }
-        Ok(last)
     }
 
     /// Writes one line. When it cannot be written whole, what was written of it is taken back.
@@ -215,19 +184,9 @@ impl Audit {
     }
 }
 
-/// The end of a file, in which its last line is.
-fn tail(of: &Appended) -> io::Result<Vec<u8>> {
-    let mut file = of.file();
-    file.seek(SeekFrom::Start(of.length().saturating_sub(TAIL)))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    Ok(tail)
-}
-
 /// Takes away what is behind the last whole line.
 fn cut_to_lines(file: &mut Appended) -> io::Result<()> {
-    let tail = tail(file)?;
-    let torn = tail.iter().rev().take_while(|byte| **byte != b'\n').count();
+    let torn = torn(&tail(file.file(), file.length())?);
     if torn > 0 {
         file.cut(file.length() - torn as u64);
     }

@@ -13,7 +13,7 @@ use cordon_protocol::audit::Head;
 use nix::{errno::Errno, fcntl::OFlag};
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Seek},
     os::unix::fs::FileExt,
     path::Path,
 };
@@ -47,13 +47,18 @@ impl Kept {
         let beside = path.with_extension("synced");
         let (head, synced) =
             (open_root_file(path, OFlag::empty())?, open_root_file(&beside, OFlag::empty())?);
-        let run = fs::read_to_string(RUN).about(RUN)?.trim_end().to_owned();
-        let (ended, _) = read(&head, path)?;
-        let (reached, of) = read(&synced, &beside)?;
-        let anew = of.is_some_and(|of| of != run);
-        let known =
-            Known { synced: anew.then_some(reached).filter(|synced| synced.seq <= ended.seq), head: ended };
+        let run = this_run()?;
+        let known = Known::of(read(&head, path)?.0, read(&synced, &beside)?, &run);
         Ok((Self { head, synced, run }, known))
+    }
+
+    /// What the file with the head says now.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub(super) fn head_now(&self, path: &Path) -> Result<Head, Fault> {
+        (&self.head).rewind().about("head of the audit trail")?;
+        read(&self.head, path).map(|(head, _)| head)
     }
 
     /// Makes them root's alone.
@@ -91,6 +96,31 @@ impl Kept {
         self.synced.write_all_at(format!("{:020} {} {}\n", head.seq, head.hash, self.run).as_bytes(), 0)?;
         self.synced.sync_data()
     }
+}
+
+impl Known {
+    /// What the files beside and at `path` say, none of which is made or changed.
+    ///
+    /// # Errors
+    /// As [`Kept::open`].
+    pub(super) fn found(path: &Path) -> Result<Self, Fault> {
+        let beside = path.with_extension("synced");
+        let read = |path: &Path| match path.symlink_metadata() {
+            Err(_) => Ok((Head::default(), None)),
+            Ok(_) => read(&open_root_file(path, OFlag::empty())?, path),
+        };
+        Ok(Self::of(read(path)?.0, read(&beside)?, &this_run()?))
+    }
+
+    /// Where it ended, and what was brought to the disk in which run of the host.
+    fn of(head: Head, (synced, of): (Head, Option<String>), run: &str) -> Self {
+        let anew = of.is_some_and(|of| of != run);
+        Self { synced: anew.then_some(synced).filter(|synced| synced.seq <= head.seq), head }
+    }
+}
+
+fn this_run() -> Result<String, Fault> {
+    Ok(fs::read_to_string(RUN).about(RUN)?.trim_end().to_owned())
 }
 
 /// Tells that the trail ends with the one line and not with the other, as the host went down.
