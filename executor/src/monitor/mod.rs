@@ -240,8 +240,9 @@ impl Monitor {
             if self.kept.len() > KEPT {
                 return Err(MonitorError::ServerBroken);
             }
-            self.plans.keep_fresh(Instant::now());
+            // Before /etc, which may change again and again while roots are made; those of a reload hold its changes too.
             self.go_on_reloading();
+            self.plans.keep_fresh(Instant::now());
             self.go_on_making_roots();
             self.go_on_refusing(Instant::now());
             self.audit.go_on(Instant::now());
