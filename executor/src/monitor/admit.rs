@@ -236,6 +236,8 @@ fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
         cpu_us: 0,
         peak_memory_bytes: None,
         limits_hit: Vec::new(),
+        threads_seen: 0,
+        unrouted: false,
         enforced: enforced(plan, &Held::default()),
     }
 }

@@ -35,6 +35,7 @@ mod schedule;
 mod services;
 mod stock;
 mod supervisor;
+mod unrouted;
 mod verdict;
 mod walk;
 mod watchdog;
