@@ -41,6 +41,7 @@ mod walk;
 mod watchdog;
 mod workspaces;
 
+pub(crate) use admit::reservable;
 pub use error::MonitorError;
 pub use peers::ConnectionCaps;
 

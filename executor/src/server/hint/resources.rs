@@ -5,7 +5,7 @@
 
 use super::{Failure, hint};
 use crate::{
-    monitor::link::LimitField,
+    monitor::{link::LimitField, reservable},
     server::{door::Door, report::limit_hint},
 };
 use cordon_protocol::{Bytes, CgroupMode, Hint, LimitName};
@@ -92,12 +92,15 @@ fn wanted_threads(failure: &Failure<'_>, complaints: &[String]) -> bool {
 /// What holds in the place of a controller: `docs/decisions/0009-sampled-limits.md`.
 fn no_thread(failure: &Failure<'_>) -> Hint {
     let asked = failure.asked;
-    let (pids, memory) = (failure.pids_limit(), Bytes(failure.memory_limit()));
+    let memory = failure.memory_limit();
     let what = format!(
         "it got no further thread or process, with {} there when last counted: this host has no controller that \
-         counts them, and in its place each process may reserve four times the memory limit, {memory} (memory), of \
-         which a thread's stack takes 8M as a rule, and its user have little more than {pids} (pids)",
-        failure.outcome.threads_seen
+         counts them, and in its place each process may reserve {} with its limit of {} (memory), of which a thread's \
+         stack takes 8M as a rule, and its user have little more than {} (pids)",
+        failure.outcome.threads_seen,
+        Bytes(reservable(memory)),
+        Bytes(memory),
+        failure.pids_limit()
     );
     let option = |field: LimitField| {
         let keys = format!("profiles.{}.limits.{}", asked.profile.name, field.name());

@@ -296,7 +296,7 @@ fn threads_that_were_refused_are_told_where_many_were_seen_and_none_are_counted(
         "libgomp: Thread creation failed: Resource temporarily unavailable",
     ] {
         case.assert_hint(said, "limits", "256 (pids)", "--pids");
-        case.assert_hint(said, "limits", "512M (memory)", "--memory");
+        case.assert_hint(said, "limits", "reserve 2G with its limit of 512M (memory)", "--memory");
     }
     case.outcome.enforced.cgroup = cordon_protocol::CgroupMode::V2;
     case.assert_none(python);
