@@ -15,12 +15,17 @@ use crate::{
     monitor::Rotation,
     profile::{Profile, ProfileError, RawProfile},
 };
-use cordon_protocol::{Bytes, audit::sha256, configuration::line_of, limits};
+use cordon_protocol::{
+    Bytes,
+    audit::sha256,
+    configuration::{line_of, refusal},
+    limits,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
     io,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 use trusted::Source;
 use users::RawUsers;
@@ -206,7 +211,7 @@ fn default_home(command: &str) -> PathBuf {
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
-    let failed = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
+    let failed = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: refusal(&e) };
     toml::from_str(text).map_err(failed)
 }
 
@@ -246,6 +251,14 @@ impl Config {
         Self::from_raw(parse(Path::new(""), "")?)
     }
 
+    /// Profiles in which a command that names no directory is refused, as `cwd` is not theirs.
+    pub fn without_cwd(&self) -> impl Iterator<Item = &str> {
+        let lacks = |p: &&Profile| {
+            self.cwd.as_ref().is_some_and(|cwd| p.check_cwd(cwd.as_ref(), &self.home).is_err())
+        };
+        self.profiles.values().filter(lacks).map(|profile| profile.name.as_str())
+    }
+
     /// No more commands at once than there is room for.
     pub fn bound_commands(&mut self, room: usize) {
         let room = u32::try_from(room).unwrap_or(u32::MAX);
@@ -278,12 +291,6 @@ impl Config {
                 home.display()
             )));
         }
-        if let Some(cwd) = &raw.cwd {
-            let plain = |c| matches!(c, Component::RootDir | Component::Normal(_));
-            if !Path::new(cwd).is_absolute() || !Path::new(cwd).components().all(plain) {
-                return Err(ConfigError::Value(format!("cwd: `{cwd}` is not an absolute path without `..`")));
-            }
-        }
         // The workspace lies elsewhere on a host without namespaces, and is the default anyway.
         let cwd = raw.cwd.filter(|cwd| Path::new(cwd) != home);
         check_count(&raw.profiles).map_err(ConfigError::Value)?;
@@ -294,6 +301,9 @@ impl Config {
         if !profiles.contains_key(limits::DEFAULT_PROFILE) {
             let default = Profile::from_raw(limits::DEFAULT_PROFILE, RawProfile::default(), users.group)?;
             profiles.insert(default.name.clone(), default);
+        }
+        if let Some(cwd) = &cwd {
+            check_cwd(cwd, &profiles, &home).map_err(ConfigError::Value)?;
         }
         Ok(Self {
             socket: raw.socket,
@@ -312,6 +322,24 @@ impl Config {
             sha256: String::new(),
         })
     }
+}
+
+/// Where commands start that name no directory must be in the profile that they run in where they name none.
+fn check_cwd(cwd: &str, profiles: &BTreeMap<String, Profile>, home: &Path) -> Result<(), String> {
+    let name = limits::DEFAULT_PROFILE;
+    let given = if cwd.contains('\0') || cwd.len() > limits::CWD_MAX_BYTES {
+        Err(format!("is no path of at most {} bytes", limits::CWD_MAX_BYTES))
+    } else {
+        profiles.get(name).map_or(Ok(()), |default| default.check_cwd(cwd.as_ref(), home))
+    };
+    given.map_err(|problem| {
+        format!(
+            "cwd: `{}` {problem}; name a directory of the workspace ({}), of /tmp or of that profile's \
+             paths (profiles.{name}.read), or leave cwd out",
+            cwd.escape_debug(),
+            home.display()
+        )
+    })
 }
 
 /// No more profiles than a peer's set of them has bits; and each has a root of its own, which takes time to make.

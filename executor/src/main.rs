@@ -139,7 +139,7 @@ fn probe(named: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     let cgroups = Cgroups::establish(&config.state_dir.join("probe"));
     let Host { mut layers, .. } = Host::probe(&config, &cgroups);
     cgroups.close();
-    let problem = Audit::could_be_at(&config.audit).err();
+    let problem = Audit::could_be_at(&config.audit, &head_of_trail(&config)).err();
     let problem = problem.map(|fault| (fault.errno, fault.to_string()));
     layers.push(recording::layer(problem.as_ref().map(|(errno, detail)| (*errno, detail.as_str()))));
     answer(&serde_json::to_string(&layers)?)
@@ -175,6 +175,9 @@ fn serve(config: &Path) -> Result<(), Box<dyn Error>> {
     let config = Config::load(file)?;
     for name in config.users.with_login_shell() {
         log!("warning: user `{name}` has a login shell; give it /usr/sbin/nologin");
+    }
+    for name in config.without_cwd() {
+        log!("warning: cwd is outside profile `{name}`: its commands must name a directory");
     }
     let caps = connection_caps(config.relays.most)?;
     let _lock = lock_state(&config.state_dir)?;
@@ -215,8 +218,7 @@ fn serve_in(
     let speaks_to_test = server.is_none();
     let configuration = Configuration { file: file.display().to_string(), sha256: config.sha256.clone() };
     let started = Entry::Started { version: env!("CARGO_PKG_VERSION").to_owned(), configuration };
-    let head = config.state_dir.join("audit.head");
-    let audit = Audit::open(&config.audit, &head, config.rotation, started);
+    let audit = Audit::open(&config.audit, &head_of_trail(&config), config.rotation, started);
     let audit = audit.map_err(|fault| format!("audit: {fault}"))?;
     let workspaces = Workspaces::new(&config.state_dir, &config.users.command, config.free_space_min);
     let reload = Reload::new(file.to_owned(), config.clone());
@@ -236,6 +238,11 @@ fn serve_in(
     let served = monitor.run();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(served?)
+}
+
+/// Where the head of the trail is kept.
+fn head_of_trail(config: &Config) -> PathBuf {
+    config.state_dir.join("audit.head")
 }
 
 /// How many connections there is room for in the open files that this process may have.

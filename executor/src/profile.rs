@@ -1,5 +1,6 @@
 //! Profiles: what a command may reach and how much it may use. Raw TOML becomes a checked [`Profile`].
 
+mod place;
 mod ranges;
 mod services;
 

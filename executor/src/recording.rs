@@ -1,5 +1,6 @@
 //! What there is to say of an audit trail that cannot be written: to whoever's command did not run, and to `cordon doctor`.
 
+use crate::sandbox::steps::OWN_WORDS;
 use cordon_protocol::{Health, LayerReport};
 use nix::errno::Errno;
 
@@ -20,6 +21,11 @@ pub fn remedy(errno: Errno) -> String {
 pub fn layer(problem: Option<(Errno, &str)>) -> LayerReport {
     let (health, detail, remedy) = match problem {
         None => (Health::Ok, "trail and texts of commands can be written".to_owned(), None),
+        Some((OWN_WORDS, detail)) => {
+            let remedy = "have root see to the audit trail (`cordon audit verify` shows what was changed): the executor does not start \
+                on one that ends otherwise than it did, nor write on in another file";
+            (Health::Missing, format!("it is not as it was written: {detail}"), Some(remedy.to_owned()))
+        }
         Some((errno, detail)) => {
             (Health::Missing, format!("it cannot be written: {detail}"), Some(remedy(errno)))
         }

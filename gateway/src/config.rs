@@ -7,7 +7,7 @@ pub use document::document;
 use crate::user::unreadable;
 use cordon_protocol::{
     Bytes, Millis,
-    configuration::{FILE_MAX, Way, line_of, read_text},
+    configuration::{FILE_MAX, Way, line_of, read_text, refusal},
     limits,
 };
 use nix::fcntl::OFlag;
@@ -176,7 +176,7 @@ impl Config {
     }
 
     fn from_text(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let parse = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: e.to_string() };
+        let parse = |e: toml::de::Error| ConfigError::Parse { path: path.to_owned(), message: refusal(&e) };
         let raw = toml::from_str(text).map_err(parse)?;
         Self::from_raw(raw).map_err(|error| error.located(path, text))
     }

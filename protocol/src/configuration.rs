@@ -35,6 +35,36 @@ pub fn read_text(file: &File, most: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not text in UTF-8"))
 }
 
+/// What the parser says of a file that it does not take, with key and line. Where it names a type of the program's, in
+/// words that a person can write by.
+pub fn refusal(error: &toml::de::Error) -> String {
+    let (whole, said) = (error.to_string(), error.message());
+    let plain = said.rsplit_once(", expected ").and_then(|(found, wanted)| {
+        let wanted = match wanted {
+            "u16" | "u32" | "u64" | "i64" => "a whole number without quotes, as in 256",
+            "a boolean" => "true or false without quotes",
+            "a string" => "text in quotes, as in \"text\"",
+            "path string" => "a path in quotes, as in \"/usr\"",
+            "a sequence" => "a list in brackets, as in [\"a\", \"b\"]",
+            "a map" => "a table, as in { NAME = \"value\" }",
+            // A table with keys of its own: the next line of the answer says where they are.
+            record if record.starts_with("struct ") => "a table",
+            other => other,
+        };
+        let (kind, found) = found.split_once(": ").filter(|(kind, _)| kind.starts_with("invalid "))?;
+        let found = match found {
+            "map" => "table",
+            "sequence" => "list",
+            other => other,
+        };
+        Some(format!("{kind}: {found}, expected {wanted}"))
+    });
+    match (plain, whole.rfind(said)) {
+        (Some(plain), Some(at)) => format!("{}{plain}", &whole[..at]),
+        _ => whole,
+    }
+}
+
 /// Width of the comments, characters.
 const WIDTH: usize = 100;
 
@@ -187,5 +217,44 @@ mod tests {
             assert_eq!(line_of(file, key), line, "{key:?}");
         }
         assert_eq!(line_of("a = ", &["a"]), None);
+    }
+
+    #[test]
+    fn a_wrong_type_is_told_in_words_to_write_by() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Limits {
+            #[allow(dead_code, reason = "only read")]
+            pids: Option<u64>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[allow(dead_code, reason = "only read")]
+        struct Keys {
+            size: Option<Bytes>,
+            time: Option<crate::units::Millis>,
+            read: Option<Vec<String>>,
+            path: Option<std::path::PathBuf>,
+            limits: Option<Limits>,
+        }
+        for (file, says) in [
+            ("size = { a = 1 }", "invalid type: table, expected a size as text, as in \"512M\""),
+            ("size = 5", "invalid type: integer `5`, expected a size as text, as in \"512M\""),
+            ("time = []", "invalid type: list, expected a time as text, as in \"60s\""),
+            (
+                "limits.pids = { a = 1 }",
+                "invalid type: table, expected a whole number without quotes, as in 256",
+            ),
+            (
+                "limits.pids = -1",
+                "invalid value: integer `-1`, expected a whole number without quotes, as in 256",
+            ),
+            ("limits = 5", "invalid type: integer `5`, expected a table"),
+            ("read = ', expected u64'", "expected u64\", expected a list in brackets, as in [\"a\", \"b\"]"),
+            ("path = 5", "expected a path in quotes, as in \"/usr\""),
+        ] {
+            let text = refusal(&toml::from_str::<Keys>(file).unwrap_err());
+            assert!(text.ends_with(says) && text.contains(&format!("1 | {file}")), "{text}");
+        }
+        let other = toml::from_str::<Keys>("size = '5X'").unwrap_err();
+        assert_eq!(refusal(&other), other.to_string());
     }
 }

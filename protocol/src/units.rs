@@ -1,7 +1,7 @@
 //! Sizes (`512M`) and times (`60s`) as people write them.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
-use std::{fmt, str::FromStr};
+use std::{fmt, marker::PhantomData, str::FromStr};
 
 /// A number of bytes. Text form: digits and an optional `K`, `M` or `G` (1024).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -82,17 +82,32 @@ impl fmt::Display for Millis {
     }
 }
 
+/// Reads a text and nothing else; whoever wrote something else is told what is wanted.
+struct Written<T>(&'static str, PhantomData<T>);
+
+impl<T: FromStr<Err = UnitError>> de::Visitor<'_> for Written<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
 macro_rules! deserialize_text {
-    ($type:ty) => {
+    ($type:ty, $what:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+                deserializer.deserialize_str(Written($what, PhantomData))
             }
         }
     };
 }
-deserialize_text!(Bytes);
-deserialize_text!(Millis);
+deserialize_text!(Bytes, "a size as text, as in \"512M\"");
+deserialize_text!(Millis, "a time as text, as in \"60s\"");
 
 /// A number of things in words, as `1 line` or `2 lines`.
 pub fn counted(number: impl TryInto<u64>, thing: &str) -> String {

@@ -198,6 +198,16 @@ fn a_name_that_is_none_is_told_in_one_line() {
         (&["workspace", "get", "w", "../a\nb"], "cordon: PATH: `../a\\nb` is "),
         (&["workspace", "put", "w", "/etc/passwd", "--to", "../a\nb"], "cordon: --to: `../a\\nb` is "),
         (&["config", "check", "a\nb"], "cordon: checking a\\nb failed: "),
+        (&["config", "check", "/nonexist"], "cordon: checking /nonexist failed: there is no such file\n"),
+        (
+            &["config", "check", "/etc/passwd/x"],
+            "cordon: checking /etc/passwd/x failed: there is no such file\n",
+        ),
+        (
+            &["config", "check", "/no/gateway.toml"],
+            "cordon: checking /no/gateway.toml failed: there is no such",
+        ),
+        (&["config", "check", "/etc/passwd"], "cordon: checking /etc/passwd failed: its name does not say"),
     ] {
         let ran = cordon(arguments);
         assert!(ran.status == 125 && ran.stderr.starts_with(says), "{arguments:?}: {}", ran.stderr);

@@ -140,9 +140,47 @@ fn values_that_make_no_sense_name_their_key() {
         ("[profiles.x.limits]\npids = {default = 0}", &["profile `x`", "limits.pids", "0"]),
         ("[profiles.x.limits]\nwall = {default = '1 fortnight'}", &["wall", "1 fortnight"]),
         ("[profiles.x]\nnetwork = 'everything'", &["network", "everything"]),
+        (
+            "cwd = '/srv'",
+            &[
+                "line 5: cwd: `/srv` is outside profile `default`; name a directory of the workspace",
+                "leave cwd out",
+            ],
+        ),
+        ("cwd = 'tmp'", &["line 5: cwd: `tmp` is not an absolute path"]),
+        ("cwd = '/tmp/../srv'", &["cwd: `/tmp/../srv` has `..` in it"]),
     ] {
         assert_said(&refused(text), words);
     }
+}
+
+#[test]
+fn what_has_the_wrong_type_is_told_what_is_wanted_with_an_example() {
+    const LIMITS: &str = "[profiles.default.limits]";
+    let number = "expected a whole number without quotes, as in 256";
+    for (text, words) in [
+        ("file_size = { default = '1G' }", "table, expected a size as text, as in \"512M\""),
+        ("tmp = 5", "integer `5`, expected a size as text, as in \"512M\""),
+        ("memory = { default = {} }", "table, expected a size as text"),
+        ("wall = { ceiling = [] }", "list, expected a time as text, as in \"60s\""),
+        ("named_workspace_files = { default = 1 }", number),
+        ("pids = { default = '5' }", number),
+        ("memory = '1G'", "expected a table: { default = …, ceiling = … }"),
+    ] {
+        assert_said(&refused(&format!("{LIMITS}\n{text}")), &["line 6", text, "invalid type: ", words]);
+    }
+    let said = refused("[profiles.default]\nlimits = 5\n");
+    assert_said(&said, &["line 6", "integer `5`, expected a table"]);
+}
+
+#[test]
+fn a_place_to_start_that_a_profile_lacks_is_worth_a_warning() {
+    let profiles = "cwd = '/srv'\n[profiles.default]\nread = ['/usr', '/etc', '/srv']\n[profiles.bare]\n";
+    let mut executor = Executor::start(profiles);
+    let warning = "warning: cwd is outside profile `bare`: its commands must name a directory";
+    eventually("it is told", PATIENCE, || executor.process().log().contains(warning));
+    assert!(!executor.process().log().contains("profile `default`"));
+    assert_eq!(executor.inside("pwd"), "/srv\n");
 }
 
 #[test]

@@ -5,12 +5,12 @@ use crate::{
     harness::{
         Executor,
         build::programs,
-        daemon::{ensure_users, open_directory, write_configuration},
+        daemon::{ensure_users, open_directory, start_refused, write_configuration},
         process,
     },
 };
 use cordon_protocol::{Health, LayerReport};
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 /// What it says, and its exit status.
 fn doctor(executor: &Executor) -> (LayerReport, i32) {
@@ -98,6 +98,80 @@ fn a_limit_or_a_directory_that_is_gone_is_told_and_nothing_is_written_by_asking(
     assert_good(&executor);
 }
 
+/// What a probe says of the trail.
+fn probed(configuration: &Path) -> LayerReport {
+    let mut probe = process::tied(&programs().executor);
+    probe.arg("--probe").arg("--config").arg(configuration);
+    let ran = process::run(probe, &[]);
+    let layers: Vec<LayerReport> = serde_json::from_slice(&ran.stdout).unwrap();
+    layers.into_iter().find(|layer| layer.layer == "audit").unwrap()
+}
+
+/// The trail with another second digit of the last line's time.
+fn altered(trail: &str) -> String {
+    let at = trail.rfind("\"time_ms\":").unwrap() + 12;
+    let other = if trail.as_bytes()[at] == b'1' { "2" } else { "1" };
+    format!("{}{other}{}", &trail[..at], &trail[at + 1..])
+}
+
+#[test]
+fn a_trail_that_was_changed_is_told_while_it_is_written_and_when_a_start_would_refuse_it() {
+    let changed = |layer: LayerReport, problem: &str| {
+        assert_eq!(layer.health, Health::Missing, "{layer:?}");
+        assert!(layer.detail.starts_with("it is not as it was written: "), "{layer:?}");
+        assert!(layer.detail.contains(problem), "{layer:?}");
+        assert!(layer.remedy.as_ref().unwrap().contains("`cordon audit verify`"), "{layer:?}");
+    };
+    let executor = with_own_log(&[]);
+    assert_good(&executor);
+    let at = executor.directory().to_owned();
+    let (trail, head) = (at.join("log/audit.jsonl"), at.join("state/audit.head"));
+    let read = || [&trail, &head].map(|path| fs::read_to_string(path).unwrap());
+    // Not another file, which would be told anyway.
+    let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
+    let [lines, ended] = read();
+    write(&trail, &altered(&lines));
+    let (layer, status) = doctor(&executor);
+    assert_eq!(status, 1);
+    changed(
+        layer,
+        "audit.jsonl: the last line (number 3): changed: its hash does not fit its text; look into it",
+    );
+    write(&trail, &lines);
+    assert_good(&executor);
+    let [_, ended_now] = read();
+    assert_ne!(ended, ended_now);
+    write(&head, "rubbish");
+    changed(doctor(&executor).0, "audit.head: not the head of a trail");
+    write(&head, &ended_now);
+    assert_good(&executor);
+
+    // The same without an executor, where a start says it too.
+    let configuration = at.join("executor.toml");
+    let look = || {
+        let [lines, ended] = read();
+        assert_eq!(probed(&configuration).health, Health::Ok);
+        let without_last = lines.trim_end().rsplit_once('\n').unwrap().0.to_owned() + "\n";
+        for (path, text, problem) in [
+            (&trail, altered(&lines), "changed: its hash does not fit its text"),
+            (&trail, lines[..lines.len() - 9].to_owned(), "the last line is cut off"),
+            (&trail, without_last, "lines were cut off"),
+            (&trail, "somebody's\n".to_owned(), "audit.jsonl: "),
+            (&head, "rubbish".to_owned(), "not the head of a trail"),
+        ] {
+            write(path, &text);
+            changed(probed(&configuration), problem);
+            assert_eq!(fs::read_to_string(path).unwrap(), text, "looked at alone");
+            let said = start_refused(&configuration).stderr;
+            assert!(said.contains(problem), "{said}");
+            write(&trail, &lines);
+            write(&head, &ended);
+        }
+        assert_eq!(probed(&configuration).health, Health::Ok);
+    };
+    assert_good(&executor.again_after(look).0);
+}
+
 #[test]
 fn where_no_executor_runs_the_place_of_the_trail_is_looked_at_and_nothing_is_made() {
     ensure_users();
@@ -115,11 +189,7 @@ fn where_no_executor_runs_the_place_of_the_trail_is_looked_at_and_nothing_is_mad
         ("open", Some("open is not a file of root's alone")),
     ] {
         fs::write(&file, text.replace("/audit.jsonl", &format!("/{trail}"))).unwrap();
-        let mut probe = process::tied(&programs().executor);
-        probe.arg("--probe").arg("--config").arg(&file);
-        let ran = process::run(probe, &[]);
-        let layers: Vec<LayerReport> = serde_json::from_slice(&ran.stdout).unwrap();
-        let layer = layers.iter().find(|layer| layer.layer == "audit").unwrap();
+        let layer = probed(&file);
         let health = if problem.is_some() { Health::Missing } else { Health::Ok };
         assert_eq!(layer.health, health, "{trail}: {layer:?}");
         assert!(layer.detail.contains(problem.unwrap_or("can be written")), "{trail}: {layer:?}");

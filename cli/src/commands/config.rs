@@ -69,6 +69,13 @@ impl Daemon {
 /// Prints `FILE: good`, or what is wrong.
 pub(crate) fn execute(args: &Args) -> Result<u8, Failure> {
     let Action::Check { daemon, file } = &args.action;
+    // Before its name is asked for whose it is.
+    if let Err(error) = file.metadata().map_err(|e| e.kind())
+        && matches!(error, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    {
+        let next = "name a file that is there; `cordon-executor --default-config` and `cordon-gateway --default-config` print one";
+        return Err(Failure::new(checking(file), "there is no such file", next));
+    }
     let daemon = daemon.or_else(|| Daemon::of_name(file)).ok_or_else(|| {
         let cause = "its name does not say whether it is of `executor`, `gateway` or `profiles`";
         let next = "say whose it is with --daemon executor, --daemon gateway or --daemon profiles";
@@ -88,7 +95,7 @@ fn checking(file: &Path) -> String {
 }
 
 /// Asks the program, which says what is wrong in its own words.
-fn check(name: &str, program: &Path, file: &Path) -> Result<(), Failure> {
+pub(super) fn check(name: &str, program: &Path, file: &Path) -> Result<(), Failure> {
     let next = format!("`{name} --default-config` prints every key with its meaning");
     let failed =
         |e| Failure::new(checking(file), format!("{}: {e}", program.display()), "install the whole package");

@@ -96,8 +96,8 @@ fn top(document: &mut Document, raw: &RawConfig) {
         path(&default_home(&raw.users.command)),
     );
     document.key(
-        "Where programs start that name no directory: the workspace, /tmp, or a path of their profile. An absolute path. \
-         The default is `home`.",
+        "Where programs start that name no directory: the workspace, /tmp, or a path of the profile `default`; in a \
+         profile that does not have it commands must name one. An absolute path. The default is `home`.",
         "cwd",
         path(&default_home(&raw.users.command)),
     );

@@ -35,6 +35,11 @@ const DATA_ROOM: u64 = 1 << 30;
 /// RLIMIT_NPROC counts the uid's threads on the whole host: room for those of commands that are ending.
 const PROCESSES_ROOM: u64 = 64;
 
+/// Bytes that a process may reserve (RLIMIT_DATA) where memory is sampled and has this limit.
+pub(crate) fn reservable(memory: u64) -> u64 {
+    memory.saturating_mul(DATA_FACTOR).max(memory.saturating_add(DATA_ROOM))
+}
+
 /// What a launch asks for, as the server says it.
 pub(super) struct Wanted<'a> {
     pub(super) profile: &'a str,
@@ -199,7 +204,7 @@ impl Monitor {
         Go {
             stdin,
             files,
-            data: (limits.memory * DATA_FACTOR).max(limits.memory + DATA_ROOM),
+            data: reservable(limits.memory),
             processes: limits.pids + others + PROCESSES_ROOM,
             room: u64::MAX,
         }
@@ -236,6 +241,8 @@ fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
         cpu_us: 0,
         peak_memory_bytes: None,
         limits_hit: Vec::new(),
+        threads_seen: 0,
+        unrouted: false,
         enforced: enforced(plan, &Held::default()),
     }
 }

@@ -9,6 +9,7 @@
 
 mod beginning;
 mod budget;
+mod ending;
 mod kept;
 mod power;
 mod rotation;
@@ -20,13 +21,14 @@ pub use rotation::Rotation;
 use super::appended::Appended;
 use crate::sandbox::steps::{About, Fault};
 use budget::Budget;
-use cordon_protocol::audit::{self as text, Entry, Head, append, read_line};
-use kept::{Kept, Known};
+use cordon_protocol::audit::{self as text, Entry, Head, append};
+use ending::{TAIL, last, named, tail};
+use kept::Kept;
 use nix::errno::Errno;
-use power::{AGAIN, End, cut_to_lines};
+use power::cut_to_lines;
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io,
     os::{fd::OwnedFd, unix::fs::FileExt},
     path::Path,
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -54,8 +56,6 @@ pub struct Audit {
 const TEXTS: &str = "commands.jsonl";
 /// Lines between two that tell the journal where the chain stands.
 const ANCHOR_INTERVAL: u64 = 100;
-/// Bytes at the end of either file in which its last line must be.
-const TAIL: u64 = 128 << 10;
 
 impl Audit {
     /// Opens or makes the trail at `path`, for root alone, and goes on where it ends, with the line `started`. The head
@@ -72,14 +72,14 @@ impl Audit {
         let (head, budget, trouble) = (Head::default(), Budget::default(), Trouble::default());
         let mut audit =
             Self { trail, texts, kept, head, told: 0, rotation, due, texts_due: due, budget, trouble };
-        let named = |fault: Fault| Fault::new(fault.errno, format!("{}: {}", path.display(), fault.detail));
         // What the host was writing when it went down.
         let torn =
             known.synced.is_some() && (cut_to_lines(&mut audit.trail)? | cut_to_lines(&mut audit.texts)?);
         let (end, anew) = if audit.trail.length() == 0 {
             audit.begin(&known)
         } else {
-            (audit.last(&known).map_err(named)?, None)
+            let tail = tail(audit.trail.file(), audit.trail.length())?;
+            (last(&tail, &known).map_err(named(path))?, None)
         };
         let lost = Self::lost(&known, &end, torn);
         audit.head = end.head;
@@ -103,36 +103,6 @@ impl Audit {
             crate::log!("audit: rotation failed: {fault}");
         }
         Ok(audit)
-    }
-
-    /// The head after the last line that is there, which must not have another line where it is known to have ended.
-    fn last(&self, known: &Known) -> Result<End, Fault> {
-        let tail = tail(&self.trail)?;
-        let text = String::from_utf8_lossy(&tail);
-        let broken = |problem: String| Fault::new(Errno::EBADMSG, problem);
-        let whole =
-            text.strip_suffix('\n').ok_or_else(|| broken(format!("the last line is cut off; {AGAIN}")))?;
-        let mut lines = whole
-            .rsplit('\n')
-            .map(|line| read_line(line, 0).map_err(|problem| broken(format!("{problem}; {AGAIN}"))));
-        let (line, hash) = lines.next().ok_or_else(|| broken("there is no line".to_owned()))??;
-        let stopped = line.entry == Entry::Stopped;
-        let last = Head { seq: line.seq, hash };
-        let heads = lines.map_while(Result::ok).map(|(line, hash)| Head { seq: line.seq, hash });
-        // As far as it must be there.
-        let ended = known.synced.as_ref().filter(|_| last.seq < known.head.seq).unwrap_or(&known.head);
-        if last.seq < ended.seq {
-            let (found, expected) = (last.seq, ended.seq);
-            let problem =
-                format!("it ends with number {found}, its head was number {expected}: lines were cut off");
-            return Err(broken(format!("{problem}; {AGAIN}")));
-        }
-        // Further back than the tail goes only a trail can be that another state directory went on with.
-        let there = std::iter::once(last.clone()).chain(heads).find(|head| head.seq <= ended.seq);
-        if there.is_some_and(|head| head.seq == ended.seq && head.hash != ended.hash) {
-            return Err(broken(format!("number {} is another line than it was; {AGAIN}", ended.seq)));
-        }
-        Ok(End { head: last, stopped })
     }
 
     /// Writes one line. When it cannot be written whole, what was written of it is taken back.
@@ -216,15 +186,6 @@ impl Audit {
         self.told = self.head.seq;
         crate::log!("audit head {} {}", self.head.seq, self.head.hash);
     }
-}
-
-/// The end of a file, in which its last line is.
-fn tail(of: &Appended) -> io::Result<Vec<u8>> {
-    let mut file = of.file();
-    file.seek(SeekFrom::Start(of.length().saturating_sub(TAIL)))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    Ok(tail)
 }
 
 /// The content of a sealed file, whose length has been checked.

@@ -135,7 +135,7 @@ impl Job {
                 sample::threads(&processes)
             }
         };
-        self.pids_reached |= threads >= self.limits.pids;
+        self.threads_seen = self.threads_seen.max(threads);
         let memory = sample::memory(&processes, &self.storage);
         if memory <= self.limits.memory {
             // Before its exec a process has the monitor's own pages, which are none of the command's.
@@ -277,7 +277,7 @@ impl Job {
             }
         };
         hit(LimitName::Memory, usage.oom_kills > 0 || ended_by == EndedBy::OutOfMemory);
-        hit(LimitName::Pids, usage.pids_refused > 0 || self.pids_reached);
+        hit(LimitName::Pids, usage.pids_refused > 0 || self.threads_seen >= self.limits.pids);
         hit(LimitName::CpuTime, ended_by == EndedBy::CpuTimeout);
         hit(LimitName::Wall, ended_by == EndedBy::WallTimeout);
         hit(LimitName::Output, ended_by == EndedBy::OutputLimit);
@@ -305,6 +305,8 @@ impl Job {
             },
             peak_memory_bytes: usage.peak_memory.or(self.peak),
             limits_hit,
+            threads_seen: self.threads_seen,
+            unrouted: status != Status::Exited(0) && self.wanted_out(),
             enforced: enforced(&self.plan, &self.held),
         }
     }

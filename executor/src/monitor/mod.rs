@@ -36,11 +36,13 @@ mod services;
 mod share;
 mod stock;
 mod supervisor;
+mod unrouted;
 mod verdict;
 mod walk;
 mod watchdog;
 mod workspaces;
 
+pub(crate) use admit::reservable;
 pub use error::MonitorError;
 pub use peers::ConnectionCaps;
 
@@ -241,8 +243,9 @@ impl Monitor {
             if self.kept.len() > KEPT {
                 return Err(MonitorError::ServerBroken);
             }
-            self.plans.keep_fresh(Instant::now());
+            // Before /etc, which may change again and again while roots are made; those of a reload hold its changes too.
             self.go_on_reloading();
+            self.plans.keep_fresh(Instant::now());
             self.go_on_making_roots();
             self.go_on_refusing(Instant::now());
             self.audit.go_on(Instant::now());

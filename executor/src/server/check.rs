@@ -19,17 +19,12 @@ use crate::{
 };
 use cordon_protocol::audit::Text;
 use cordon_protocol::{Action, Bytes, FileIn, LimitRequest, Refusal, RefusalCode, RunRequest, limits};
-use std::{
-    collections::HashSet,
-    path::{Component, Path},
-};
+use std::collections::HashSet;
 
 /// Longest form of a command in a list, characters.
 const DISPLAY_MAX: usize = 120;
 /// What execve(2) takes beside the bytes of each argument: a terminator and a pointer.
 const ENTRY_OVERHEAD: usize = 1 + 8;
-/// Directories that are the sandbox's own and lead out of any rule about paths.
-const NOT_FOR_WORK: [&str; 3] = ["/proc", "/dev", "/sys"];
 
 /// A request that can be launched.
 #[derive(Debug)]
@@ -267,27 +262,8 @@ fn check_cwd(cwd: &str, config: &Config, profile: &Profile, door: Door) -> Resul
             Bytes(limits::CWD_MAX_BYTES as u64)
         ));
     }
-    let path = Path::new(cwd);
-    if !path.is_absolute() {
-        return error(format!("{} is not an absolute path", quoted(cwd)));
-    }
-    if path.components().any(|c| c == Component::ParentDir) {
-        return error(format!("{} has `..` in it", quoted(cwd)));
-    }
-    if let Some(own) = NOT_FOR_WORK.iter().find(|own| path.starts_with(own)) {
-        return error(format!("{} lies in {own}, which is never a place to work", quoted(cwd)));
-    }
-    let within = |paths: &[std::path::PathBuf]| paths.iter().any(|p| path.starts_with(p));
-    let inside = path == Path::new("/")
-        || path.starts_with(&config.home)
-        || path.starts_with("/tmp")
-        || within(&profile.read)
-        || within(&profile.write)
-        || within(&profile.execute);
-    if !inside || within(&profile.hide) {
-        return error(format!("{} is outside profile `{}`", quoted(cwd), profile.name));
-    }
-    Ok(())
+    let given = profile.check_cwd(cwd.as_ref(), &config.home);
+    given.or_else(|problem| error(format!("{} {problem}", quoted(cwd))))
 }
 
 #[cfg(test)]

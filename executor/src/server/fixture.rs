@@ -49,6 +49,8 @@ pub(super) fn outcome(ended_by: EndedBy) -> Outcome {
         cpu_us: 0,
         peak_memory_bytes: None,
         limits_hit: vec![],
+        threads_seen: 0,
+        unrouted: false,
         enforced: OutcomeEnforced {
             uid: 901,
             cgroup: CgroupMode::V2,

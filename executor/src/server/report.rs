@@ -141,7 +141,8 @@ fn hint(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) -> Option<Hint> 
         EndedBy::OutOfMemory => {
             Some(limit_hint(asked, LimitField::Memory, "all its processes together used up"))
         }
-        EndedBy::WallTimeout => Some(limit_hint(asked, LimitField::Wall, "it did not end within")),
+        EndedBy::WallTimeout => hint::explain_late(outcome, asked, words)
+            .or_else(|| Some(limit_hint(asked, LimitField::Wall, "it did not end within"))),
         EndedBy::CpuTimeout => {
             Some(limit_hint(asked, LimitField::CpuTime, "all its processes together used up"))
         }

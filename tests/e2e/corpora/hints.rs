@@ -5,7 +5,7 @@ use crate::harness::{
     Executor, client, crowd, daemon, process,
     table::{assert_each, summary},
 };
-use cordon_protocol::{ExitReport, RunRequest, client::blocking};
+use cordon_protocol::{EndedBy, ExitReport, Hint, LimitRequest, RunRequest, client::blocking};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -114,7 +114,11 @@ fn filled(text: &str) -> String {
 
 /// Runs a line as `cordon run` would ask for it; `stream` leaves nothing of its output in the report.
 fn run(line: &str, profile: Option<&String>, stream: bool) -> ExitReport {
-    let request = RunRequest { profile: profile.cloned(), stream, ..client::line(&filled(line)) };
+    ask(RunRequest { profile: profile.cloned(), stream, ..client::line(&filled(line)) })
+}
+
+fn ask(request: RunRequest) -> ExitReport {
+    let line = format!("{:?}", request.action);
     let (connection, stdin) = blocking::run(&executor().socket, "cordon/1", request).unwrap();
     let report = client::collect(connection).unwrap_or_else(|e| panic!("{line}: {e}")).report;
     drop(stdin);
@@ -159,6 +163,42 @@ fn nearly_every_refusal_is_explained() {
         let count = wrong.get(kind.as_str()).map_or(0, Vec::len);
         assert!(count * 2 < lines.len(), "{kind}: {count} of {} are not:\n{text}", lines.len());
     }
+}
+
+#[test]
+fn what_waits_for_a_network_until_its_time_is_up_is_told_of_the_network() {
+    let _crowd = crowd::among_others();
+    let silent = "python3 -c \"import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                  try: s.connect((\\\"192.0.\\\" + \\\"2.1\\\", 53))\nexcept OSError: time.sleep(60)\"";
+    // A program of the name of one that fetches; it tries, and says nothing.
+    let named = |line: &str| format!("npm() {{ {line}; }}; npm install x");
+    let said = "echo 'npm warn retry: getaddrinfo EAI_AGAIN registry.example' >&2; sleep 60";
+    let waits = "did not end within";
+    let cases = [
+        (named(silent), None, "what `npm` fetches from"),
+        (said.to_owned(), None, "registry.example"),
+        ("curl -s --retry 99 --retry-all-errors http://192.0.2.1/".to_owned(), None, "192.0.2.1"),
+        // It has tried nothing, or could.
+        (named("sleep 60"), None, waits),
+        ("curl() { true; }; curl http://192.0.2.1/; sleep 60".to_owned(), None, waits),
+        (said.to_owned(), Some("hostnet"), waits),
+    ];
+    assert_each(
+        &cases,
+        AT_ONCE,
+        |(line, ..)| line.clone(),
+        |(line, profile, what)| {
+            let limits = LimitRequest { wall_ms: Some(4000), ..LimitRequest::default() };
+            let report =
+                ask(RunRequest { profile: profile.map(str::to_owned), limits, ..client::line(line) });
+            let layer = if *what == waits { "limits" } else { "network" };
+            let right = |hint: &Hint| hint.layer == layer && hint.what.contains(what);
+            if report.ended_by == EndedBy::WallTimeout && report.hint.as_ref().is_some_and(right) {
+                return Vec::new();
+            }
+            vec![format!("  hint {:?}", report.hint), summary(&report)]
+        },
+    );
 }
 
 #[test]

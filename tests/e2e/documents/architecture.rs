@@ -176,6 +176,8 @@ fn the_messages_to_the_server_are_those_of_the_code() {
         cpu_us: 0,
         peak_memory_bytes: None,
         limits_hit: vec![],
+        threads_seen: 0,
+        unrouted: false,
         enforced: OutcomeEnforced {
             uid: 1,
             cgroup: CgroupMode::V2,

@@ -2,7 +2,7 @@
 
 use super::{read, repository, table_after};
 use crate::harness::{Executor, build::programs, process, shared};
-use cordon_protocol::client::blocking;
+use cordon_protocol::{client::blocking, limits};
 use cordon_tests::markdown::blocks;
 use std::{collections::BTreeSet, process::Command};
 
@@ -20,6 +20,9 @@ fn the_limits_are_those_of_the_default_profile() {
     assert_eq!(found, expected);
     let says = format!("{} commands at once", default.concurrency);
     assert!(read(PAGE).contains(&says), "README.md does not say: {says}");
+    let (one, all) = (limits::CONNECTIONS_PER_PEER, limits::CONNECTIONS_TOTAL);
+    let says = format!("a peer may hold {one} connections, and all peers together {all}");
+    assert!(read(PAGE).replace('\n', " ").contains(&says), "README.md does not say: {says}");
 }
 
 /// The names in code in a cell.

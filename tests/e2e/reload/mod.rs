@@ -1,6 +1,7 @@
 //! SIGHUP: what the configuration says now holds for commands from now on, all of it or nothing.
 
 mod roots;
+mod starved;
 mod up;
 
 use crate::harness::{

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::fs;
 
 /// A configuration with 64 profiles, after these keys.
-fn many(keys: &str) -> String {
+pub(super) fn many(keys: &str) -> String {
     let profiles: String = (1..64).map(|n| format!("[profiles.p{n:02}]\n")).collect();
     format!("{keys}\n{profiles}")
 }

@@ -249,7 +249,7 @@ fn without_root_it_says_so() {
 }
 
 /// A user that a test has made, and its group.
-struct Made(&'static str);
+pub(super) struct Made(pub(super) &'static str);
 
 impl Drop for Made {
     fn drop(&mut self) {
@@ -289,6 +289,34 @@ fn the_environment_says_for_whom_and_where_commands_run() {
     assert!(TcpStream::connect(("127.0.0.1", other)).is_ok());
     process.signal(Signal::SIGTERM);
     assert!(process.wait(Duration::from_secs(30)).success());
+}
+
+#[test]
+fn a_place_to_start_that_no_profile_gives_is_refused_by_the_variable_s_name() {
+    let run = |directory: &std::path::Path, cwd: &str| {
+        let mut command = Up::command(directory, free_port());
+        command.arg("--once").env("EXEC_CWD", cwd);
+        process::run(command, &[])
+    };
+    for (cwd, problem) in [
+        ("/srv", "is outside profile `default`"),
+        ("/etc/cordon", "is outside profile `default`"),
+        ("/proc/self", "lies in /proc, which is never a place to work"),
+    ] {
+        let directory = open_directory();
+        let ran = run(directory.path(), cwd);
+        let says = format!(
+            "cordon: EXEC_CWD={cwd} failed: {problem}\n  next: set EXEC_CWD to a directory of EXEC_HOME"
+        );
+        assert!(ran.status == 1 && ran.stderr.contains(&says), "{cwd}: {ran:?}");
+        assert!(!ran.stderr.contains("listening on"), "{ran:?}");
+    }
+    // The control: a profile of one's own gives it.
+    let directory = open_directory();
+    let text = "[profiles.default]\nread = ['/usr', '/etc', '/opt', '/srv']\n";
+    std::fs::write(directory.path().join("profiles.toml"), text).unwrap();
+    let ran = run(directory.path(), "/srv");
+    assert_eq!(ran.status, 0, "{ran:?}");
 }
 
 #[test]

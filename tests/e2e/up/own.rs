@@ -12,17 +12,24 @@ use std::{fs, os::unix::fs::chown, path::Path, time::Duration};
 
 #[test]
 fn undo_clears_the_directory_and_leaves_users_that_somebody_runs_with() {
+    const USER: &str = "cordon-e2e-kept";
     shared().assert_works();
     let directory = open_directory();
+    let _made = super::Made(USER);
     let mut command = Up::command(directory.path(), free_port());
-    command.arg("--once");
+    // Nobody else runs with this one; but that is nowhere to be seen.
+    command.arg("--once").env("EXEC_USER", USER);
     assert_eq!(process::run(command, &[]).status, 0);
     assert!(directory.path().join("token").exists());
     let mut undo = process::tied(&programs().cordon);
     undo.args(["up", "--undo", "--dir"]).arg(directory.path());
     let ran = process::run(undo, &[]);
     // The shared instance runs with the users: they stay, and that is said.
-    assert!(ran.status == 0 && ran.stderr.contains("kept the users"), "{ran:?}");
+    let kept = ran.stderr.lines().find(|line| line.starts_with("cordon: kept the users ")).unwrap();
+    let says = ["cordon-exec, ", "execuser", USER, "another `cordon up` runs", "once it has ended"];
+    assert!(ran.status == 0 && says.iter().all(|word| kept.contains(word)), "{ran:?}");
+    let exists = |name| nix::unistd::User::from_name(name).unwrap().is_some();
+    assert!(exists(USER) && exists("execuser"));
     let entries = fs::read_dir(directory.path()).into_iter().flatten().flatten();
     let left: Vec<_> = entries.map(|e| e.path()).collect();
     assert!(left.is_empty(), "{left:?}");

@@ -62,15 +62,21 @@ pub(super) fn ensure(settings: &Settings) -> Result<InUse, Failure> {
     Ok(InUse { _lock: lock })
 }
 
-/// Removes the users that we made, each with its group; with another `cordon up` running they stay.
+/// Removes the users that we made, each with its group. With another `cordon up` running all of them stay, also one that
+/// EXEC_USER has named: which of them it runs with nobody has written down.
 pub(super) fn remove() -> Result<(), Failure> {
     let lock = lock_file(IN_USE)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            output::complain(
-                "cordon: kept the users: another `cordon up` runs with them; its --undo takes them",
-            );
+            let kept = ours()?;
+            if !kept.is_empty() {
+                output::complain(&format!(
+                    "cordon: kept the users {}: another `cordon up` runs, and may run with any of them; once it has \
+                     ended, `cordon up --undo` takes them, whatever its --dir",
+                    kept.join(", ")
+                ));
+            }
             return Ok(());
         }
         Err(TryLockError::Error(error)) => return Err(lock_failed(IN_USE, error)),

@@ -55,7 +55,28 @@ pub(super) fn write(directory: &Directory, settings: &Settings, port: u16) -> Re
     // The profiles come last, and no table is open there: they may begin in any way that TOML has.
     let executor = format!("{}users.command = {user}\n\n{}", text(&executor)?, profiles(&file)?);
     write_root_file(&directory.executor_configuration(), &executor, 0o644)?;
-    write_root_file(&directory.gateway_configuration(), &text(&gateway)?, 0o644)
+    write_root_file(&directory.gateway_configuration(), &text(&gateway)?, 0o644)?;
+    settings.cwd.as_ref().map_or(Ok(()), |cwd| check_cwd(cwd, settings, directory))
+}
+
+/// Asks the executor whether commands may start there, which depends on the profiles, and tells by the variable's name
+/// where not. What else it says it says again when it is started.
+fn check_cwd(cwd: &Path, settings: &Settings, directory: &Directory) -> Result<(), Failure> {
+    let executor = sibling::path(config::EXECUTOR)?;
+    let said = match config::check(config::EXECUTOR, &executor, &directory.executor_configuration()) {
+        Err(Failure::Told { problem, .. }) => problem,
+        other => return other,
+    };
+    let Some((_, problem)) = said.split_once(": cwd: ") else { return Ok(()) };
+    let next = format!(
+        "set EXEC_CWD to a directory of EXEC_HOME ({}), of /tmp or of what profile `default` reads ({} can change that), or unset it",
+        settings.home.display(),
+        directory.profiles_file().display()
+    );
+    // Of the key's name, the path and the remedy the variable has its own.
+    let problem = problem.split_once("; name a directory").map_or(problem, |(problem, _)| problem);
+    let problem = problem.split_once("` ").map_or(problem, |(_, problem)| problem);
+    Err(Failure::new(format!("EXEC_CWD={}", cwd.display()), problem, next))
 }
 
 /// The text of the person's file; none where there is no file.

@@ -14,7 +14,7 @@ use cordon_protocol::audit::Head;
 use nix::{errno::Errno, fcntl::OFlag};
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Seek},
     os::unix::fs::FileExt,
     path::Path,
 };
@@ -49,28 +49,27 @@ impl Kept {
         let begun = beside.symlink_metadata().is_ok();
         let (head, synced) =
             (open_root_file(path, OFlag::empty())?, open_root_file(&beside, OFlag::empty())?);
-        let run = fs::read_to_string(RUN).about(RUN)?.trim_end().to_owned();
-        let kept = Self { head, synced, run };
-        let (ended, reached) = (read(&kept.head, path)?, read(&kept.synced, &beside)?);
+        let kept = Self { head, synced, run: this_run()? };
+        let ended = read(&kept.head, path)?;
+        let reached = if begun { Some(read(&kept.synced, &beside)?) } else { None };
+        let known = Known::of(ended, reached, &kept.run).ok_or_else(|| none(path))?;
         if !begun {
-            // From before there was one, or the first of all: nothing is known to be missing. An empty one is from a
-            // power loss from here on.
-            let head = ended.known(path)?;
-            kept.reach(&head).about(beside.display())?;
-            return Ok((kept, Known { head, synced: None }));
+            // An empty one is from a power loss from here on.
+            kept.reach(&known.head).about(beside.display())?;
         }
-        let Said::Known(reached, of) = reached else {
-            let head = if let Said::Known(head, _) = ended { head } else { Head::default() };
-            return Ok((kept, Known { head, synced: Some(Head::default()) }));
-        };
-        let anew = of.is_some_and(|of| of != kept.run);
-        let head = match ended {
-            Said::Known(head, _) => head,
-            Said::Zeros if !anew => return Err(none(path)),
-            Said::Nothing | Said::Zeros => reached.clone(),
-        };
-        let synced = anew.then_some(reached).filter(|synced| synced.seq <= head.seq);
-        Ok((kept, Known { synced, head }))
+        Ok((kept, known))
+    }
+
+    /// What the file with the head says now.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub(super) fn head_now(&self, path: &Path) -> Result<Head, Fault> {
+        (&self.head).rewind().about("head of the audit trail")?;
+        match read(&self.head, path)? {
+            Said::Known(head, _) => Ok(head),
+            Said::Nothing | Said::Zeros => Err(none(path)),
+        }
     }
 
     /// Makes them root's alone, and no longer than what will stand in them, as zeros may be.
@@ -125,6 +124,51 @@ impl Kept {
     }
 }
 
+impl Known {
+    /// What the files beside and at `path` say, none of which is made or changed.
+    ///
+    /// # Errors
+    /// As [`Kept::open`].
+    pub(super) fn found(path: &Path) -> Result<Self, Fault> {
+        let said = |path: &Path| match path.symlink_metadata() {
+            Err(_) => Ok(None),
+            Ok(_) => read(&open_root_file(path, OFlag::empty())?, path).map(Some),
+        };
+        let (ended, reached) = (said(path)?, said(&path.with_extension("synced"))?);
+        Self::of(ended.unwrap_or(Said::Nothing), reached, &this_run()?).ok_or_else(|| none(path))
+    }
+
+    /// What is known of what the files said in this run of the host, of which there may be no second one; none where the
+    /// first one is no head.
+    fn of(ended: Said, reached: Option<Said>, run: &str) -> Option<Self> {
+        let Some(reached) = reached else {
+            // From before there was one, or the first of all: nothing is known to be missing.
+            let head = match ended {
+                Said::Known(head, _) => head,
+                Said::Nothing => Head::default(),
+                Said::Zeros => return None,
+            };
+            return Some(Self { head, synced: None });
+        };
+        let Said::Known(reached, of) = reached else {
+            let head = if let Said::Known(head, _) = ended { head } else { Head::default() };
+            return Some(Self { head, synced: Some(Head::default()) });
+        };
+        let anew = of.is_some_and(|of| of != run);
+        let head = match ended {
+            Said::Known(head, _) => head,
+            Said::Zeros if !anew => return None,
+            Said::Nothing | Said::Zeros => reached.clone(),
+        };
+        let synced = anew.then_some(reached).filter(|synced| synced.seq <= head.seq);
+        Some(Self { head, synced })
+    }
+}
+
+fn this_run() -> Result<String, Fault> {
+    Ok(fs::read_to_string(RUN).about(RUN)?.trim_end().to_owned())
+}
+
 /// What stands in the first file. Fixed width: a shorter one never leaves the end of a longer one.
 fn said(head: &Head) -> String {
     format!("{:020} {}\n", head.seq, head.hash)
@@ -139,17 +183,6 @@ enum Said {
     Nothing,
     /// Zero bytes alone.
     Zeros,
-}
-
-impl Said {
-    /// The head; that of a trail without a line where the file is empty.
-    fn known(self, path: &Path) -> Result<Head, Fault> {
-        match self {
-            Self::Known(head, _) => Ok(head),
-            Self::Nothing => Ok(Head::default()),
-            Self::Zeros => Err(none(path)),
-        }
-    }
 }
 
 /// Bytes of either file that are read: more is none.

@@ -12,7 +12,7 @@ use crate::{
 };
 use cordon_protocol::audit::{Entry, Head};
 use nix::errno::Errno;
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// Zero bytes that are looked through from the end of a file, at most: what a host writes before it reaches the disk is
 /// far less.
@@ -60,17 +60,7 @@ impl Audit {
 /// # Errors
 /// It cannot be read, or is more than a power loss leaves.
 pub(super) fn cut_to_lines(file: &mut Appended) -> Result<bool, Fault> {
-    let end = without_zeros(file)?;
-    let start = end.saturating_sub(TAIL);
-    let tail = piece(file.file(), start, end).about(file.path().display())?;
-    let whole = match tail.iter().rposition(|byte| *byte == b'\n') {
-        Some(at) => start + at as u64 + 1,
-        None if start == 0 => 0,
-        None => {
-            let problem = format!("{}: its end is no line of a trail; {AGAIN}", file.path().display());
-            return Err(Fault::new(Errno::EBADMSG, problem));
-        }
-    };
+    let whole = whole_lines(file.file(), file.length(), file.path())?;
     let torn = whole < file.length();
     if torn {
         file.cut(whole);
@@ -78,17 +68,35 @@ pub(super) fn cut_to_lines(file: &mut Appended) -> Result<bool, Fault> {
     Ok(torn)
 }
 
+/// Where the last whole line of a file of this length ends.
+///
+/// # Errors
+/// It cannot be read, or has more behind that than a power loss leaves.
+pub(super) fn whole_lines(file: &File, length: u64, path: &Path) -> Result<u64, Fault> {
+    let end = without_zeros(file, length, path)?;
+    let start = end.saturating_sub(TAIL);
+    let tail = piece(file, start, end).about(path.display())?;
+    match tail.iter().rposition(|byte| *byte == b'\n') {
+        Some(at) => Ok(start + at as u64 + 1),
+        None if start == 0 => Ok(0),
+        None => {
+            let problem = format!("{}: its end is no line of a trail; {AGAIN}", path.display());
+            Err(Fault::new(Errno::EBADMSG, problem))
+        }
+    }
+}
+
 /// Where a file ends but for zero bytes.
-fn without_zeros(of: &Appended) -> Result<u64, Fault> {
-    let mut end = of.length();
+fn without_zeros(file: &File, length: u64, path: &Path) -> Result<u64, Fault> {
+    let mut end = length;
     while end > 0 {
         let start = end.saturating_sub(PIECE);
-        let read = piece(of.file(), start, end).about(of.path().display())?;
+        let read = piece(file, start, end).about(path.display())?;
         if let Some(at) = read.iter().rposition(|byte| *byte != 0) {
             return Ok(start + at as u64 + 1);
         }
-        if of.length() - start > ZEROS_MAX {
-            let (path, bytes) = (of.path().display(), cordon_protocol::Bytes(ZEROS_MAX));
+        if length - start > ZEROS_MAX {
+            let (path, bytes) = (path.display(), cordon_protocol::Bytes(ZEROS_MAX));
             let problem =
                 format!("{path}: more than {bytes} of zeros at its end, which no power loss leaves; {AGAIN}");
             return Err(Fault::new(Errno::EBADMSG, problem));
@@ -98,7 +106,8 @@ fn without_zeros(of: &Appended) -> Result<u64, Fault> {
     Ok(0)
 }
 
-fn piece(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
+/// Some bytes of a file.
+pub(super) fn piece(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
     let length = usize::try_from(end - start).map_err(io::Error::other)?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, start)?;

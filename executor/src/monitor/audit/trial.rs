@@ -1,6 +1,11 @@
-//! Whether a launch could be recorded now, tried as far as that goes without writing a line: `cordon doctor` asks.
+//! Whether a launch could be recorded now, tried as far as that goes without writing a line, and whether an executor
+//! that is started would go on with what is there: `cordon doctor` asks.
 
-use super::{Audit, TEXTS};
+use super::{
+    Audit, TEXTS,
+    ending::{self, last, named, tail},
+    kept::Known,
+};
 use crate::{
     monitor::appended::open_root_file,
     sandbox::steps::{About, Fault},
@@ -19,23 +24,35 @@ use std::{fs::File, path::Path};
 const ROOM: u64 = 4 << 10;
 
 impl Audit {
-    /// Tries both files, and the one with the head.
+    /// Tries both files, and the one with the head. The trail's last line must still be the one that was written.
     ///
     /// # Errors
-    /// What a launch would fail by.
+    /// What a launch, or the next start, would fail by.
     pub(in crate::monitor) fn try_out(&mut self) -> Result<(), Fault> {
         for file in [&mut self.trail, &mut self.texts] {
             file.settle()?;
             reserve(file.file(), file.length()).about(file.path().display())?;
         }
-        reserve(self.kept.file(), 0).about("head of the audit trail")
+        reserve(self.kept.file(), 0).about("head of the audit trail")?;
+        if self.trail.length() == 0 {
+            // Just moved aside.
+            return Ok(());
+        }
+        let path = self.trail.path();
+        let end = tail(self.trail.file(), self.trail.length()).about(path.display())?;
+        for head in [&self.head, &self.kept.head_now("audit.head".as_ref())?] {
+            last(&end, &Known { head: head.clone(), synced: None }).map_err(named(path))?;
+        }
+        Ok(())
     }
 
-    /// Whether a trail at `path` could be written by an executor that is started now; nothing is made.
+    /// Whether a trail at `path`, with its head at `kept`, could be gone on with and written by an executor that is
+    /// started now; nothing is made.
     ///
     /// # Errors
     /// What it would fail by.
-    pub fn could_be_at(path: &Path) -> Result<(), Fault> {
+    pub fn could_be_at(path: &Path, kept: &Path) -> Result<(), Fault> {
+        ending::would_be_taken(path, kept)?;
         for path in [path, &path.with_file_name(TEXTS)] {
             if path.symlink_metadata().is_ok() {
                 let file = open_root_file(path, OFlag::O_APPEND)?;

@@ -29,6 +29,11 @@ pub struct Outcome {
     pub peak_memory_bytes: Option<u64>,
     /// Limits that were reached.
     pub limits_hit: Vec<LimitName>,
+    /// Most threads that were seen at once where they are sampled; 0 where they are counted.
+    pub threads_seen: u64,
+    /// Something in its network, which leads nowhere, wanted out, or asked a name server that is not there, and the command
+    /// failed.
+    pub unrouted: bool,
     /// What held.
     pub enforced: OutcomeEnforced,
 }
@@ -92,6 +97,8 @@ impl Outcome {
         writer.number(self.cpu_us);
         writer.optional(self.peak_memory_bytes);
         writer.set(&LIMIT_NAMES, &self.limits_hit);
+        writer.number(self.threads_seen);
+        writer.number(u64::from(self.unrouted));
         let enforced = &self.enforced;
         writer.number(u64::from(enforced.uid));
         writer.index(&CGROUPS, &enforced.cgroup);
@@ -114,6 +121,8 @@ impl Outcome {
             cpu_us: reader.number()?,
             peak_memory_bytes: reader.optional()?,
             limits_hit: reader.set(&LIMIT_NAMES)?,
+            threads_seen: reader.number()?,
+            unrouted: reader.flag()?,
             enforced: OutcomeEnforced {
                 uid: reader.number_u32()?,
                 cgroup: reader.index(&CGROUPS)?,

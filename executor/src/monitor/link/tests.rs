@@ -15,6 +15,8 @@ fn outcome() -> Outcome {
         cpu_us: 2,
         peak_memory_bytes: None,
         limits_hit: vec![LimitName::Pids, LimitName::FileSize],
+        threads_seen: 3,
+        unrouted: true,
         enforced: OutcomeEnforced {
             uid: 999,
             cgroup: CgroupMode::Sampled,

@@ -24,7 +24,7 @@ enum Cause {
 }
 
 /// Programs that do not name the call, or ask who they are before they make it: a part of what each says.
-const PROGRAMS: [(&str, &str, Cause); 21] = [
+const PROGRAMS: [(&str, &str, Cause); 25] = [
     ("mount", "must be superuser", Cause::Call("mount")),
     ("umount", "must be superuser", Cause::Call("umount2")),
     ("chroot", "cannot change root directory", Cause::Call("chroot")),
@@ -41,6 +41,10 @@ const PROGRAMS: [(&str, &str, Cause); 21] = [
     ("sudo", "no new privileges", Cause::Privilege),
     ("sudo", "effective uid is not 0", Cause::Privilege),
     ("sudo", "must be owned by uid 0", Cause::Privilege),
+    ("runuser", "may not be used by non-root users", Cause::Privilege),
+    ("setpriv", "keep process capabilities failed", Cause::Privilege),
+    ("pkexec", "must be setuid root", Cause::Privilege),
+    ("doas", "not installed setuid", Cause::Privilege),
     ("passwd", "Authentication token manipulation error", Cause::Privilege),
     ("systemctl", "Failed to connect to bus", Cause::Socket("/run/systemd/system")),
     ("systemctl", "not been booted with systemd", Cause::Socket("/run/systemd/system")),

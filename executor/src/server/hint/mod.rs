@@ -7,6 +7,7 @@
 //! than the last lines of what it wrote.
 
 mod calls;
+mod identity;
 pub(crate) mod landmarks;
 mod message;
 mod network;
@@ -95,7 +96,14 @@ pub(super) fn explain(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) ->
     let complaints = words.complaints(&asked.ran.line);
     resources::explain(&failure, &complaints)
         .or_else(|| complaints.iter().find_map(|line| failure.explain_line(line)))
+        .or_else(|| identity::explain(&failure, &complaints))
         .or_else(|| network::explain_silent(&failure))
+}
+
+/// The hint for a command that did not end in time, where it waited for a network that it does not have.
+pub(super) fn explain_late(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) -> Option<Hint> {
+    let failure = Failure { outcome, asked, ran: asked.ran };
+    network::explain_late(&failure, &words.complaints(&asked.ran.line))
 }
 
 /// Words of a command line that are programs, as far as that can be told without a shell: the first ones, those after

@@ -41,6 +41,9 @@ const FETCHING: [&str; 17] = [
     "composer", "mvn", "gradle", "git",
 ];
 
+/// Programs that fetch from where they are told to.
+const BY_URL: [&str; 2] = ["curl", "wget"];
+
 /// The hint for a line that tells of the network.
 pub(super) fn explain(failure: &Failure<'_>, line: &str) -> Option<Hint> {
     let lower = line.to_lowercase();
@@ -56,6 +59,19 @@ pub(super) fn explain(failure: &Failure<'_>, line: &str) -> Option<Hint> {
         None => format!("what `{}` fetches from", FETCHING.iter().find(|name| failure.runs(name))?),
     };
     Some(refused(failure, &object))
+}
+
+/// The hint for a command that was ended as it took too long: many programs try again for minutes, and say nothing
+/// before they give up. That it tried at all the kernel has counted.
+pub(super) fn explain_late(failure: &Failure<'_>, complaints: &[String]) -> Option<Hint> {
+    let silent = || {
+        let text = &failure.ran.line;
+        let fetching = FETCHING.iter().chain(&BY_URL).find(|name| failure.runs(name))?;
+        let host = hosts(text).into_iter().find(|host| !is_local(host));
+        let object = host.unwrap_or_else(|| format!("what `{fetching}` fetches from"));
+        (failure.outcome.unrouted && has_no_way_out(failure)).then(|| refused(failure, &object))
+    };
+    complaints.iter().find_map(|line| explain(failure, line)).or_else(silent)
 }
 
 /// The hint for a program that says it by its exit status (curl(1), EXIT CODES; wget(1), EXIT STATUS).

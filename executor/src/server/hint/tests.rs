@@ -207,7 +207,6 @@ fn a_call_is_refused_only_where_the_filter_holds_and_refuses_it() {
     case.assert_hint("mount: /mnt: must be superuser to use mount.", "seccomp", "`mount`", "");
     // Another program that only says so.
     case.assert_none("chroot: cannot change root directory to '/': must be superuser");
-    case.assert_none("chown: changing ownership of 'x': Operation not permitted");
     case.assert_none("ptrace: Function not implemented");
     let mut open = Case::new("dmesg; mount x");
     open.outcome.enforced.seccomp = false;
@@ -216,6 +215,91 @@ fn a_call_is_refused_only_where_the_filter_holds_and_refuses_it() {
     let family = "OSError: [Errno 97] Address family not supported by protocol";
     Case::new("socket(AF_VSOCK)").assert_hint(family, "seccomp", "AF_VSOCK", "");
     Case::new("socket(AF_INET6)").assert_none(family);
+}
+
+#[test]
+fn a_call_for_a_capability_is_refused_only_where_it_was_made_and_there_is_none() {
+    let chown = "chown: changing ownership of 'x': Operation not permitted";
+    let mut case = Case::new("touch x; chown root x");
+    case.assert_hint(chown, "identity", "CAP_CHOWN", "no setting gives it");
+    Case::new("echo chown").assert_none(chown);
+    case.outcome.enforced.capabilities = 1;
+    case.assert_none(chown);
+    let python = "PermissionError: [Errno 1] Operation not permitted";
+    Case::new("python3 -c 'import os; os.setuid(0)'").assert_hint(
+        python,
+        "identity",
+        "CAP_SETUID",
+        "no setting",
+    );
+    Case::new("python3 x.py").assert_none(python);
+    let trace = format!("File \"x.py\", line 2, in <module>\n    os.setgroups([])\n{python}");
+    Case::new("python3 x.py").assert_hint(&trace, "identity", "CAP_SETGID", "no setting");
+    Case::new("python3 x.py").assert_none(&format!("os.setgroups([])\na\nb\nc\n{python}"));
+    Case::new("python3 x.py").assert_none("os.setgroups([])\nx: Operation not permitted");
+    let setpriv = "setpriv: setresuid failed: Operation not permitted";
+    Case::new("setpriv --reuid 0 true").assert_hint(setpriv, "identity", "CAP_SETUID", "no setting");
+}
+
+#[test]
+fn a_time_out_is_put_down_to_the_network_only_where_something_wanted_out() {
+    let late = |case: &Case, stderr: &str| {
+        let asked = Asked { profile: &case.profile, limits: &case.limits, door: case.door, ran: &case.ran };
+        explain_late(&case.outcome, asked, &LastWords { stdout: Tail::default(), stderr: Tail::from(stderr) })
+    };
+    let timed_out = |line: &str, unrouted| {
+        let mut case = Case::new(line);
+        (case.outcome.ended_by, case.outcome.exit_code) = (EndedBy::WallTimeout, None);
+        case.outcome.unrouted = unrouted;
+        case
+    };
+    let hint = late(&timed_out("npm install x", true), "").unwrap();
+    assert_eq!(hint.layer, "network");
+    assert!(
+        hint.what.starts_with("what `npm` fetches from cannot be reached: profile `p` has no network"),
+        "{hint:?}"
+    );
+    assert!(
+        late(&timed_out("wget https://a.example/", true), "").unwrap().what.starts_with("a.example cannot")
+    );
+    let said = "npm warn retry reason: getaddrinfo EAI_AGAIN registry.example";
+    assert!(late(&timed_out("./build", false), said).unwrap().what.starts_with("registry.example cannot"));
+    for (line, unrouted) in
+        [("npm install x", false), ("sleep 100", true), ("curl localhost:1; sleep 9", false)]
+    {
+        assert_eq!(late(&timed_out(line, unrouted), "working"), None, "{line}");
+    }
+    let mut open = timed_out("npm install x", true);
+    open.outcome.enforced.network = NetworkMode::Host;
+    assert_eq!(late(&open, said), None);
+}
+
+#[test]
+fn threads_that_were_refused_are_told_where_many_were_seen_and_none_are_counted() {
+    let python = "RuntimeError: can't start new thread";
+    let mut case = Case::new("python3 x.py");
+    case.outcome.enforced.cgroup = cordon_protocol::CgroupMode::Sampled;
+    case.assert_none(python);
+    case.outcome.threads_seen = 63;
+    case.assert_none(python);
+    case.outcome.threads_seen = 64;
+    case.assert_none("working");
+    case.assert_none("Resource temporarily unavailable");
+    for said in [
+        python,
+        "runtime: failed to create new OS thread (have 128 already; errno=11)",
+        "thread 'main' panicked: failed to spawn thread: Os { code: 11, kind: WouldBlock }",
+        "java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory",
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 8",
+        "  what():  Resource temporarily unavailable",
+        "bash: fork: Resource temporarily unavailable",
+        "libgomp: Thread creation failed: Resource temporarily unavailable",
+    ] {
+        case.assert_hint(said, "limits", "256 (pids)", "--pids");
+        case.assert_hint(said, "limits", "reserve 2G with its limit of 512M (memory)", "--memory");
+    }
+    case.outcome.enforced.cgroup = cordon_protocol::CgroupMode::V2;
+    case.assert_none(python);
 }
 
 #[test]
