@@ -52,7 +52,7 @@ fn stopped_under_load_it_ends_every_command_in_order_and_leaves_nothing() {
     // Of itself: systemd had nothing left to kill.
     assert_eq!(property("cordon-executor", "Result"), "success");
     let said = journal_since(&since, "-u cordon-executor");
-    assert!(said.contains("7 are running") && !said.contains("SIGKILL"), "{said}");
+    assert!(said.contains("running: 7 commands") && !said.contains("SIGKILL"), "{said}");
     assert_eq!(
         sh("ps -o pid,args -u execuser,cordon-init,cordon-exec").stdout.lines().skip(1).count(),
         0,
