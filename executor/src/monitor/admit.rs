@@ -101,7 +101,10 @@ impl Monitor {
         };
         let mut go = self.go(&plan, &limits, wanted.stdin, wanted.files);
         let found = directory.as_ref().map(|(_, size)| *size);
-        go.room = found.map_or(u64::MAX, |size| caps.bytes.saturating_sub(size.bytes));
+        go.room = found.map_or(Size::ENDLESS, |size| Size {
+            bytes: caps.bytes.saturating_sub(size.bytes),
+            files: caps.files.saturating_sub(size.files),
+        });
         let full = found.is_some_and(|size| caps.are_exceeded_by(size));
         let disk =
             directory.as_ref().map(|(path, size)| self.resources.watch_over(path.clone(), *size, &plan));
@@ -198,7 +201,7 @@ impl Monitor {
     /// The word to start, with the backstops of a host whose cgroups do not limit.
     fn go(&self, plan: &Plan, limits: &Limits, stdin: bool, files: bool) -> Go {
         if plan.host.cgroup == CgroupMode::V2 {
-            return Go { stdin, files, data: u64::MAX, processes: u64::MAX, room: u64::MAX };
+            return Go { stdin, files, data: u64::MAX, processes: u64::MAX, room: Size::ENDLESS };
         }
         let others: u64 = self.jobs.values().map(|job| job.limits.pids).sum();
         Go {
@@ -206,7 +209,7 @@ impl Monitor {
             files,
             data: reservable(limits.memory),
             processes: limits.pids + others + PROCESSES_ROOM,
-            room: u64::MAX,
+            room: Size::ENDLESS,
         }
     }
 }

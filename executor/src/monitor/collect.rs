@@ -12,6 +12,7 @@ use crate::{
     sandbox::{
         Go, Plan,
         command::{self, CommandContext},
+        errand::tree::Size,
         message::Report,
         namespaces::Namespaces,
         plan::Place,
@@ -146,7 +147,13 @@ impl Collector {
             Heard::Nothing => {}
             Heard::Report(Report::Ready(_), _) => {
                 if let Some(pending) = self.pending.take() {
-                    let go = Go { stdin: false, files: false, data: u64::MAX, processes: u64::MAX, room: 0 };
+                    let go = Go {
+                        stdin: false,
+                        files: false,
+                        data: u64::MAX,
+                        processes: u64::MAX,
+                        room: Size::default(),
+                    };
                     let descriptors = pending.each_ref().map(AsFd::as_fd);
                     if scm::send(control.as_fd(), &go.encode(), &descriptors).is_err() {
                         self.kill();

@@ -4,7 +4,8 @@
 //! first looked at on this side.
 
 use super::{
-    Plan, environment, errand,
+    Plan, environment,
+    errand::{self, tree::Size},
     plan::Place,
     steps::{About, Fault},
 };
@@ -41,7 +42,7 @@ pub fn read_request(fd: OwnedFd) -> Result<SealedRequest, Fault> {
 ///
 /// # Errors
 /// It is not sealed, too large, or not as much as they say; or one could not be written.
-pub fn put_files(home: &Path, files: &[FileHead], content: Option<OwnedFd>, room: u64) -> Result<(), Fault> {
+pub fn put_files(home: &Path, files: &[FileHead], content: Option<OwnedFd>, room: Size) -> Result<(), Fault> {
     let other = || Fault::new(Errno::EINVAL, "the content is not that of the files in the request");
     let Some(content) = content else {
         return if files.is_empty() { Ok(()) } else { Err(other()) };

@@ -1,6 +1,6 @@
 //! What is decided before a launch: one plan for each profile, made at start and never changed.
 
-use super::root::Template;
+use super::{errand::tree::Size, root::Template};
 use crate::{config::Users, host::Host, profile::Profile};
 use cordon_protocol::NetworkMode;
 use nix::{
@@ -68,12 +68,12 @@ pub struct Go {
     pub data: u64,
     /// RLIMIT_NPROC; `u64::MAX` is none.
     pub processes: u64,
-    /// Bytes that may be put into the workspace before a program runs, or in its place; `u64::MAX` is any.
-    pub room: u64,
+    /// What may be put into the workspace before a program runs, or in its place.
+    pub room: Size,
 }
 
 /// Bytes of an encoded [`Go`].
-pub const GO_LEN: usize = 32;
+pub const GO_LEN: usize = 40;
 
 impl Go {
     /// The bytes that travel.
@@ -83,7 +83,8 @@ impl Go {
         bytes[1] = u8::from(self.files);
         bytes[8..16].copy_from_slice(&self.data.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.processes.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.room.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.room.bytes.to_le_bytes());
+        bytes[32..].copy_from_slice(&self.room.files.to_le_bytes());
         bytes
     }
 
@@ -94,7 +95,8 @@ impl Go {
             field.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(field)
         };
-        let (data, processes, room) = (number(8), number(16), number(24));
+        let (data, processes) = (number(8), number(16));
+        let room = Size { bytes: number(24), files: number(32) };
         Self { stdin: bytes[0] == 1, files: bytes[1] == 1, data, processes, room }
     }
 }
@@ -133,7 +135,13 @@ mod tests {
 
     #[test]
     fn the_word_to_start_round_trips() {
-        let go = Go { stdin: true, files: true, data: 1 << 40, processes: u64::MAX, room: 7 };
+        let go = Go {
+            stdin: true,
+            files: true,
+            data: 1 << 40,
+            processes: u64::MAX,
+            room: Size { bytes: 7, files: 8 },
+        };
         assert_eq!(Go::decode(go.encode()), go);
     }
 }

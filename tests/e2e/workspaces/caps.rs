@@ -125,6 +125,16 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
     };
     let report = executor.events(with_files(&fits)).report;
     assert_eq!((report.ended_by, report.step.as_deref()), (EndedBy::LaunchFailed, Some("files")));
+    // Of files there is no more room either, whatever they hold.
+    let many: Vec<_> = (0..60).map(|number| file(&format!("many/{number}"), b"", None)).collect();
+    let request =
+        RunRequest { workspace: Some("work".to_owned()), files: many, ..RunRequest::new(Action::Nothing) };
+    let report = executor.events(request).report;
+    assert_eq!((report.ended_by, report.step.as_deref()), (EndedBy::LaunchFailed, Some("files")));
+    let made = || fs::read_dir(directory(&executor, "work").join("many")).unwrap().count();
+    assert!((40..50).contains(&made()), "{}", made());
+    assert_eq!(put(b"x", "many/another").exit_code, Some(1));
+    inside(&executor, "work", "rm -r many");
     // As the program says it.
     let local = executor.directory().join("local");
     fs::write(&local, &large).unwrap();
@@ -146,6 +156,23 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
         let said = "limit_refused: workspace: `work` holds 6";
         assert!(refused.starts_with(said) && refused.contains("4M (named_workspace)"), "{refused}");
     }
+}
+
+#[test]
+fn the_names_of_the_top_directory_itself_are_counted() {
+    let executor = Executor::start(SMALL);
+    let links = "import os\nopen('f', 'w').close()\n\
+        for n in range(30000): os.link('f', f'{n:0>240}')\n";
+    let request = RunRequest { workspace: Some("work".to_owned()), ..argv(&["python3", "-c", links]) };
+    executor.events(request);
+    ran(&executor, "work", ": > new");
+    let new = directory(&executor, "work").join("new");
+    // The first one more may start before it was counted.
+    fs::remove_file(&new).ok();
+    eventually("it takes nothing more", PATIENCE, || {
+        ran(&executor, "work", ": > new");
+        fs::remove_file(&new).is_err()
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Single files of the workspace: made, written, opened, never outside it.
 
-use super::tree::BLOCK;
+use super::tree::{Size, blocks};
 use crate::{
     sandbox::steps::{About, Fault},
     sealed::FileHead,
@@ -21,17 +21,18 @@ use std::{
 
 /// Permission bits where none are given.
 pub const DEFAULT_MODE: u32 = 0o644;
+/// What file systems give files at least, bytes.
+const UNIT: u64 = 4 << 10;
 
-/// Puts files with their content into the workspace, in their order, where together they take no more than `room` bytes.
+/// Puts files with their content into the workspace, in their order, where together they take no more than `room`.
 ///
 /// # Errors
 /// The file that could not be written.
-pub fn put(home: &Path, files: &[(&FileHead, &[u8])], mut room: u64) -> Result<(), Fault> {
+pub fn put(home: &Path, files: &[(&FileHead, &[u8])], mut room: Size) -> Result<(), Fault> {
     files.iter().try_for_each(|(file, content)| {
-        let made = create(home, &file.path, file.mode).about(&file.path)?;
-        let freed = made.freed;
-        made.fill(*content, room).about(&file.path)?;
-        room = room.saturating_add(freed) - content.len() as u64;
+        let made = create(home, &file.path, file.mode, &mut room).about(&file.path)?;
+        made.fill(*content, room.bytes).about(&file.path)?;
+        room.bytes = room.bytes.saturating_sub((content.len() as u64).next_multiple_of(UNIT));
         Ok(())
     })
 }
@@ -42,14 +43,11 @@ pub(super) struct Made {
     file: File,
     directory: OwnedFd,
     name: OsString,
-    /// Bytes that what was there before took.
-    freed: u64,
 }
 
 impl Made {
-    /// Writes what comes from there, up to `room` bytes and what was freed; where that is more, the file is removed again.
+    /// Writes what comes from there, up to `room` bytes; where that is more, the file is removed again.
     pub(super) fn fill(mut self, from: impl io::Read, room: u64) -> io::Result<()> {
-        let room = room.saturating_add(self.freed);
         let written = io::copy(&mut from.take(room.saturating_add(1)), &mut self.file)?;
         if written <= room {
             return Ok(());
@@ -59,16 +57,22 @@ impl Made {
     }
 }
 
-/// A new file at a path below the workspace in place of whatever is there; missing directories are made.
-pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<Made> {
+/// A new file at a path below the workspace in place of whatever is there; missing directories are made. That gives and
+/// takes room.
+pub(super) fn create(home: &Path, path: &str, mode: u32, room: &mut Size) -> io::Result<Made> {
     let path = relative(path)?;
     let name = path.file_name().ok_or(Errno::EISDIR)?;
     let mut at = open_directory(home)?;
     for part in path.parent().into_iter().flat_map(Path::components) {
-        at = enter(&at, part.as_os_str())?;
+        at = enter(&at, part.as_os_str(), room)?;
     }
-    let before = fstatat(&at, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok().filter(|stat| stat.st_nlink == 1);
-    let freed = before.map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK);
+    if let Ok(before) = fstatat(&at, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+        && before.st_nlink == 1
+    {
+        room.bytes = room.bytes.saturating_add(blocks(&before));
+        room.files = room.files.saturating_add(1);
+    }
+    take_one(room)?;
     // A link or a pipe that is there is replaced, not followed or waited for.
     match unlinkat(&at, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => {}
@@ -79,7 +83,7 @@ pub(super) fn create(home: &Path, path: &str, mode: u32) -> io::Result<Made> {
     let file = openat2(&at, name, OpenHow::new().flags(flags).mode(own).resolve(within()))?;
     // After the umask, which would take bits away.
     fchmod(&file, Mode::from_bits_truncate(mode & 0o777))?;
-    Ok(Made { file: file.into(), name: name.to_owned(), directory: at, freed })
+    Ok(Made { file: file.into(), name: name.to_owned(), directory: at })
 }
 
 /// A regular file below the workspace, for reading. What only looks like one is refused without waiting.
@@ -104,7 +108,7 @@ pub(super) fn explain(error: &io::Error) -> String {
         }
         Some(Errno::ELOOP) => "links lead to one another and to no file".to_owned(),
         Some(Errno::EDQUOT) => {
-            "the workspace would hold more than its limit, named_workspace, and the file was removed again; remove \
+            "the workspace would hold more than its limit, named_workspace or named_workspace_files, and the file was removed again; remove \
              others first, or raise the limit"
                 .to_owned()
         }
@@ -113,12 +117,23 @@ pub(super) fn explain(error: &io::Error) -> String {
 }
 
 /// The directory of this name, made where there is none.
-fn enter(at: &OwnedFd, name: &OsStr) -> nix::Result<OwnedFd> {
-    match mkdirat(at, name, Mode::from_bits_truncate(0o755)) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(errno) => return Err(errno),
+fn enter(at: &OwnedFd, name: &OsStr, room: &mut Size) -> nix::Result<OwnedFd> {
+    let how = OpenHow::new().flags(OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(within());
+    match openat2(at, name, how) {
+        Err(Errno::ENOENT) => {}
+        found => return found,
     }
-    openat2(at, name, OpenHow::new().flags(OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(within()))
+    take_one(room)?;
+    match mkdirat(at, name, Mode::from_bits_truncate(0o755)) {
+        Ok(()) | Err(Errno::EEXIST) => openat2(at, name, how),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Takes room for one file more.
+fn take_one(room: &mut Size) -> nix::Result<()> {
+    room.files = room.files.checked_sub(1).ok_or(Errno::EDQUOT)?;
+    Ok(())
 }
 
 /// No way out of the directory that a look-up starts from (openat2(2)).
@@ -157,7 +172,7 @@ mod tests {
         let home = home("make");
         let file = |path: &str, mode| FileHead { path: path.into(), size: 1, mode };
         let put = |files: &[FileHead]| {
-            put(&home, &files.iter().map(|file| (file, b"x".as_slice())).collect::<Vec<_>>(), u64::MAX)
+            put(&home, &files.iter().map(|file| (file, b"x".as_slice())).collect::<Vec<_>>(), Size::ENDLESS)
         };
         put(&[file("a/b/c", DEFAULT_MODE), file("run", 0o4755), file("a/b/c", 0o600)]).unwrap();
         let mode = |path: &str| fs::metadata(home.join(path)).unwrap().permissions().mode() & 0o7777;
@@ -179,13 +194,13 @@ mod tests {
         symlink(&outside, home.join("out")).unwrap();
         symlink(outside.join("kept"), home.join("file")).unwrap();
         symlink("inside", home.join("in")).unwrap();
-        assert!(create(&home, "out/new", 0o644).is_err());
+        assert!(create(&home, "out/new", 0o644, &mut Size::ENDLESS.clone()).is_err());
         assert!(open(&home, "out/kept").is_err());
         assert!(open(&home, "file").is_err());
         // The link itself is what is replaced.
-        create(&home, "file", 0o644).unwrap();
+        create(&home, "file", 0o644, &mut Size::ENDLESS.clone()).unwrap();
         assert!(fs::symlink_metadata(home.join("file")).unwrap().is_file());
-        create(&home, "in/new", 0o644).unwrap();
+        create(&home, "in/new", 0o644, &mut Size::ENDLESS.clone()).unwrap();
         assert!(home.join("inside/new").exists() && open(&home, "in/new").is_ok());
         let left: Vec<_> = fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["kept"]);

@@ -18,16 +18,18 @@ use std::{
     io::{self, Write},
     os::fd::AsFd,
 };
+use tree::Size;
 
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
-/// error. What is written takes at most `room` bytes. Returns only for a program, which is none.
-pub fn perform(work: &Work, place: &Place, room: u64) {
+/// error. What is written takes at most `room`. Returns only for a program, which is none.
+pub fn perform(work: &Work, place: &Place, mut room: Size) {
     let home = &place.home;
     let (about, done) = match work {
         Work::Program(_) => return,
         Work::Nothing => ("nothing", Ok(())),
         Work::Write { path, mode } => {
-            (&path[..], files::create(home, path, *mode).and_then(|made| made.fill(io::stdin(), room)))
+            let made = files::create(home, path, *mode, &mut room);
+            (&path[..], made.and_then(|made| made.fill(io::stdin(), room.bytes)))
         }
         Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
         Work::Measure => ("the workspace", tree::measure(home, tree::COUNT_MAX).and_then(say)),

@@ -3,20 +3,26 @@
 use nix::{
     dir::Dir,
     fcntl::{AtFlags, OFlag, open, openat},
-    sys::stat::{Mode, SFlag, fstatat},
+    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
 use std::{collections::HashSet, ffi::CString, io, os::fd::OwnedFd, path::Path};
 
 /// Names that are looked at before the rest is taken to be endless: a tree can be changed while it is counted.
 pub const COUNT_MAX: u64 = 10_000_000;
 
-/// What a tree takes.
+/// What a tree takes, or may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes on the disk; what has several names counts once.
+    /// Bytes on the disk; what has several names counts once, and of the top itself only what it takes beyond an empty
+    /// directory, for its names.
     pub bytes: u64,
     /// Files, directories and whatever else has an inode, the top itself not counted.
     pub files: u64,
+}
+
+impl Size {
+    /// As much as there may ever be.
+    pub const ENDLESS: Self = Self { bytes: u64::MAX, files: u64::MAX };
 }
 
 /// Counts what is below a directory, up to `most` names.
@@ -26,9 +32,11 @@ pub struct Size {
 /// # Errors
 /// The top cannot be opened. What cannot be read below it counts as what is seen of it.
 pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
-    let mut size = Size::default();
     let mut linked = HashSet::new();
     let mut at = open(top, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let own = fstat(&at)?;
+    let empty = u64::try_from(own.st_blksize).unwrap_or(0);
+    let mut size = Size { bytes: blocks(&own).saturating_sub(empty), files: 0 };
     // The directories still to be entered, for each level down to the one that `at` is.
     let mut pending = vec![list(&at, &mut size, &mut linked)];
     while size.files < most {
@@ -57,7 +65,7 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 /// Unit of `st_blocks` (stat(3type)), bytes.
-pub(super) const BLOCK: u64 = 512;
+const BLOCK: u64 = 512;
 
 /// Adds what is in a directory to the size; gives the names of its directories.
 fn list(at: &OwnedFd, size: &mut Size, linked: &mut HashSet<(u64, u64)>) -> Vec<CString> {
@@ -80,9 +88,14 @@ fn list(at: &OwnedFd, size: &mut Size, linked: &mut HashSet<(u64, u64)>) -> Vec<
             continue;
         }
         size.files += 1;
-        size.bytes += u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
+        size.bytes += blocks(&stat);
     }
     directories
+}
+
+/// Bytes that something takes on the disk.
+pub(super) fn blocks(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK
 }
 
 #[cfg(test)]
@@ -108,6 +121,14 @@ mod tests {
         let bytes = ["a", "a/b", "a/b/file", "link"].map(blocks).iter().sum();
         assert_eq!(measure(&tree, COUNT_MAX).unwrap(), Size { bytes, files: 4 });
         assert!(measure(&tree, 1).unwrap().files < 4);
+        // The names of one file alone.
+        let before = fs::metadata(&tree).unwrap().blocks();
+        for number in 0..2000 {
+            fs::hard_link(tree.join("again"), tree.join(format!("{number:0>200}"))).unwrap();
+        }
+        let grown = (fs::metadata(&tree).unwrap().blocks() - before) * BLOCK;
+        assert_eq!(measure(&tree, COUNT_MAX).unwrap(), Size { bytes: bytes + grown, files: 4 });
+        assert!(grown > 0);
         assert!(measure(&top.join("none"), 1).is_err());
         fs::remove_dir_all(top).unwrap();
     }
