@@ -7,6 +7,7 @@
 use super::{
     Monitor,
     admit::Wanted,
+    last_look::LOOK_WAIT,
     link::{ConnectionId, ToMonitor},
     policy::{check_sealed, launch_sizes},
 };
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use std::{
     fs::File,
     os::{fd::OwnedFd, unix::fs::FileExt},
+    time::Instant,
 };
 
 /// What of a launch is hashed when it comes, bytes: nearly all have less.
@@ -40,6 +42,8 @@ pub(super) struct Arrived {
     /// The request, its text and, where there are some, the files; none where something else came.
     sealed: Option<Vec<OwnedFd>>,
     fingerprints: Result<Fingerprints, Fault>,
+    /// When it could first be looked at.
+    pub(super) since: Instant,
 }
 
 impl Arrived {
@@ -121,7 +125,8 @@ impl Hashing {
     }
 
     fn arrived(self, fingerprints: Result<Fingerprints, Fault>) -> Arrived {
-        Arrived { message: self.message, sealed: self.sealed, fingerprints }
+        let since = Instant::now();
+        Arrived { message: self.message, sealed: self.sealed, fingerprints, since }
     }
 }
 
@@ -173,6 +178,12 @@ impl Monitor {
         }
     }
 
+    /// When [`Self::launch_postponed`] is to be called at the latest.
+    pub(super) fn postponed_until(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.postponed.iter().map(|arrived| arrived.since + LOOK_WAIT).filter(|until| *until > now).min()
+    }
+
     /// Takes up the launches that had to wait, once they need no longer.
     pub(super) fn launch_postponed(&mut self) {
         if !self.postponed.is_empty() && !self.is_clearing_up() {
@@ -186,7 +197,7 @@ impl Monitor {
         if self.is_clearing_up() || self.awaits_look(&arrived) {
             return self.postponed.push(arrived);
         }
-        let Arrived { message, sealed, fingerprints } = arrived;
+        let Arrived { message, sealed, fingerprints, .. } = arrived;
         if let ToMonitor::Launch { connection, profile, workspace, stdin, files, adds, collect, limits } =
             message
         {

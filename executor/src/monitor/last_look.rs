@@ -12,6 +12,9 @@ use super::{
 use cordon_protocol::{EndedBy, LimitName};
 use std::time::{Duration, Instant};
 
+/// Longest that a launch waits for one in a workspace of which something is known: others that start and end there all the
+/// time would hold it up for ever.
+pub(super) const LOOK_WAIT: Duration = Duration::from_secs(2);
 /// Longest that a report waits for the last look.
 const HELD: Duration = Duration::from_secs(1);
 
@@ -92,7 +95,9 @@ impl Monitor {
         let ends =
             |job: &Job| !job.is_live() && job.peer_uid == uid && job.workspace.as_ref() == Some(workspace);
         let ends = self.jobs.values().any(ends);
-        let waits = self.resources.workspaces.awaits_look(uid, workspace, caps, ends, *files || *adds);
+        let patient = arrived.since.elapsed() < LOOK_WAIT;
+        let waits =
+            self.resources.workspaces.awaits_look((uid, workspace), caps, ends, *files || *adds, patient);
         self.resources.workspaces.go_on();
         waits
     }

@@ -273,6 +273,7 @@ impl Monitor {
         let deadlines =
             deadlines.chain(self.reload.deadline()).chain(self.refusals.due()).chain(self.audit.due());
         let deadlines = deadlines.chain(self.watchdog.deadline()).chain(self.resources.workspaces.deadline());
+        let deadlines = deadlines.chain(self.postponed_until());
         let isolates = || self.plans.all().any(|plan| plan.isolates_network());
         let refill = self.resources.networks.wants_more(now) && isolates();
         let busy = refill || self.plans.is_busy() || self.arriving.is_busy();

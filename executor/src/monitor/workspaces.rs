@@ -35,6 +35,8 @@ use std::{
 const DELETED: &str = ".deleted-";
 /// How often the deletion of one is tried before it is left to the next start.
 const TRIES: u32 = 10;
+/// Processes that delete at once; other deletions wait for them.
+const CLEANERS_MAX: usize = 4;
 
 /// Every peer's workspaces.
 #[derive(Debug)]
@@ -206,7 +208,15 @@ impl Workspaces {
     /// was forgotten; and after an earlier command, one that `ends` or has, where what the disk has lost says that it
     /// may have left too much, or another one has started since. What `adds` something is given just the room that is
     /// left, so it waits in any case.
-    pub(super) fn awaits_look(&mut self, uid: u32, name: &str, caps: Caps, ends: bool, adds: bool) -> bool {
+    /// One that has waited and is not `patient` any more goes on with what is known.
+    pub(super) fn awaits_look(
+        &mut self,
+        (uid, name): (u32, &str),
+        caps: Caps,
+        ends: bool,
+        adds: bool,
+        patient: bool,
+    ) -> bool {
         let path = self.path(uid, name);
         match self.looks.ask(uid, name, caps) {
             Answer::Wait => true,
@@ -218,7 +228,7 @@ impl Workspaces {
                 true
             }
             Answer::Holds(_) => {
-                if !ends && !self.looks.is_looking(uid, name) {
+                if !patient || !ends && !self.looks.is_looking(uid, name) {
                     return false;
                 }
                 let free = Free::at(&self.base).unwrap_or_default();
@@ -255,18 +265,24 @@ impl Workspaces {
     pub(super) fn go_on(&mut self) {
         self.looks.go_on(&self.owner, Instant::now());
         let owner = &self.owner;
-        self.deleting.retain_mut(|one| !one.is_done(owner));
+        let mut room =
+            CLEANERS_MAX.saturating_sub(self.deleting.iter().filter(|one| one.cleaner.is_some()).count());
+        self.deleting.retain_mut(|one| !one.is_done(owner, &mut room));
     }
 }
 
 impl Deleting {
-    /// Whether it is gone, or given up.
-    fn is_done(&mut self, owner: &Account) -> bool {
+    /// Whether it is gone, or given up; takes one of so many places for a process while that is at work.
+    fn is_done(&mut self, owner: &Account, room: &mut usize) -> bool {
         if let Some(cleaner) = &self.cleaner {
             if try_wait(cleaner.as_fd()).is_none() {
                 return false;
             }
             self.cleaner = None;
+            *room += 1;
+        }
+        if *room == 0 {
+            return false;
         }
         match fs::remove_dir(&self.path) {
             Ok(()) => return true,
@@ -279,7 +295,10 @@ impl Deleting {
         }
         self.tries += 1;
         match start_deleting(&self.path, owner) {
-            Ok(cleaner) => self.cleaner = Some(cleaner),
+            Ok(cleaner) => {
+                self.cleaner = Some(cleaner);
+                *room -= 1;
+            }
             Err(fault) => {
                 crate::log!("{} is left until the next start: {}", self.path.display(), fault.errno.desc());
                 return true;

@@ -12,7 +12,7 @@ use crate::{
     config::Account,
     sys::{
         clone::{CloneOptions, Cloned, clone_process},
-        process::{exit_now, kill_everything_of_own_uid, wait},
+        process::{exit_now, kill_everything_of_own_uid, set_nice, wait},
     },
 };
 use nix::{
@@ -153,6 +153,9 @@ pub fn start_with(
             if confined.is_ok() {
                 if alone {
                     kill_everything_of_own_uid();
+                } else {
+                    // Nobody waits for it; where that cannot be set, it is done all the same.
+                    let _ = set_nice(LATER);
                 }
                 work();
             }
@@ -170,6 +173,9 @@ fn confine(owner: &Account, keep: &[RawFd]) -> Result<(), Fault> {
     caps::clear_all_sets()?;
     init::no_new_privs()
 }
+
+/// Served after commands and whoever starts them, and before it would take so long that it is given up (sched(7)).
+const LATER: i32 = 10;
 
 /// Failures after which what is left stays: somebody must be at work in it.
 const FAILURES_MAX: u32 = 1000;

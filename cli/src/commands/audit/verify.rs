@@ -190,7 +190,8 @@ impl Seen {
         let are = if whole == 1 { "is" } else { "are" };
         let whole = counted(whole, "text");
         output::print(&format!("{texts}: {whole} {are} of what ran{cut_too}\n"))?;
-        let all = cut.is_empty() && older.is_empty() && lost == 0;
+        let none_lost = lost == 0 && losses.iter().all(|loss| loss.known <= loss.found);
+        let all = cut.is_empty() && older.is_empty() && none_lost;
         Ok(if all { exit_status::SUCCESS } else { exit_status::UNPROVEN })
     }
 }
