@@ -198,6 +198,11 @@ fn lines_that_a_power_loss_took_are_told_and_only_their_texts_and_marks_may_stay
     }
     // A text that is nobody's is believed to be of a lost line only where one could stand.
     let whole = fs::read_to_string(texts(&executor)).unwrap();
+    // Lost with its line, so that no text tells of it: still nobody can say that all is there.
+    let none = whole.split_inclusive('\n').filter(|line| !line.contains(&jobs[3])).collect::<String>();
+    fs::write(texts(&executor), none).unwrap();
+    assert_verified(&executor, 3, &[&numbers]);
+    fs::write(texts(&executor), &whole).unwrap();
     let forged = first(&whole, 1).replace(&jobs[0], "0123456789abcdef");
     for (job, status) in [(&jobs[1], 1), (&jobs[2], 1), (&jobs[3], 3), (&next, 3)] {
         let at = whole.split_inclusive('\n').position(|line| line.contains(job.as_str())).unwrap();
