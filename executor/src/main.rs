@@ -141,7 +141,10 @@ fn probe(named: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
     cgroups.close();
     let problem = Audit::could_be_at(&config.audit, &head_of_trail(&config)).err();
     let problem = problem.map(|fault| (fault.errno, fault.to_string()));
-    layers.push(recording::layer(problem.as_ref().map(|(errno, detail)| (*errno, detail.as_str()))));
+    layers.push(recording::layer(
+        &config.audit,
+        problem.as_ref().map(|(errno, detail)| (*errno, detail.as_str())),
+    ));
     answer(&serde_json::to_string(&layers)?)
 }
 

@@ -3,6 +3,7 @@
 use crate::sandbox::steps::OWN_WORDS;
 use cordon_protocol::{Health, LayerReport};
 use nix::errno::Errno;
+use std::path::Path;
 
 /// What to do about it.
 pub fn remedy(errno: Errno) -> String {
@@ -17,17 +18,18 @@ pub fn remedy(errno: Errno) -> String {
     )
 }
 
-/// Whether it can be written, as a layer: without it nothing runs.
-pub fn layer(problem: Option<(Errno, &str)>) -> LayerReport {
+/// Whether the trail at this path can be written, as a layer: without it nothing runs.
+pub fn layer(trail: &Path, problem: Option<(Errno, &str)>) -> LayerReport {
+    let trail = trail.display();
     let (health, detail, remedy) = match problem {
-        None => (Health::Ok, "trail and texts of commands can be written".to_owned(), None),
+        None => (Health::Ok, format!("{trail} and the texts of commands beside it can be written"), None),
         Some((OWN_WORDS, detail)) => {
             let remedy = "have root see to the audit trail (`cordon audit verify` shows what was changed): the executor does not start \
                 on one that ends otherwise than it did, nor write on in another file";
-            (Health::Missing, format!("it is not as it was written: {detail}"), Some(remedy.to_owned()))
+            (Health::Missing, format!("{trail} is not as it was written: {detail}"), Some(remedy.to_owned()))
         }
         Some((errno, detail)) => {
-            (Health::Missing, format!("it cannot be written: {detail}"), Some(remedy(errno)))
+            (Health::Missing, format!("{trail} cannot be written: {detail}"), Some(remedy(errno)))
         }
     };
     LayerReport { layer: "audit".to_owned(), health, detail, remedy }

@@ -39,13 +39,20 @@ pub fn read_text(file: &File, most: u64) -> io::Result<String> {
 /// words that a person can write by.
 pub fn refusal(error: &toml::de::Error) -> String {
     let (whole, said) = (error.to_string(), error.message());
+    let key = key_of(&whole).unwrap_or_default();
+    // The words of Rust's own parser of addresses.
+    let address = (said == "invalid socket address syntax").then(|| format!("{said}, expected {ADDRESS}"));
     let plain = said.rsplit_once(", expected ").and_then(|(found, wanted)| {
         let wanted = match wanted {
+            // What is below them was no whole number of ours, and is none for want of quotes.
+            "u16" | "u32" | "u64" if found.contains("`-") => least_of(key),
             "u16" | "u32" | "u64" | "i64" => "a whole number without quotes, as in 256",
             "a boolean" => "true or false without quotes",
             "a string" => "text in quotes, as in \"text\"",
             "path string" => "a path in quotes, as in \"/usr\"",
             "a sequence" => "a list in brackets, as in [\"a\", \"b\"]",
+            "a map" if key == "profiles" => "tables, one for each profile, as in [profiles.NAME]",
+            "socket address" => ADDRESS,
             "a map" => "a table, as in { NAME = \"value\" }",
             // A table with keys of its own: the next line of the answer says where they are.
             record if record.starts_with("struct ") => "a table",
@@ -59,10 +66,32 @@ pub fn refusal(error: &toml::de::Error) -> String {
         };
         Some(format!("{kind}: {found}, expected {wanted}"))
     });
-    match (plain, whole.rfind(said)) {
+    match (plain.or(address), whole.rfind(said)) {
         (Some(plain), Some(at)) => format!("{}{plain}", &whole[..at]),
         _ => whole,
     }
+}
+
+/// How an address is written.
+const ADDRESS: &str = "an address and a port in quotes, as in \"127.0.0.1:3800\"";
+
+/// Keys of numbers of which 0 is one.
+const FROM_ZERO: [&str; 3] = ["landlock_abi_min", "named_workspace_files", "queue"];
+
+fn least_of(key: &str) -> &'static str {
+    if FROM_ZERO.contains(&key) { "a whole number, 0 or more" } else { "a whole number, 1 or more" }
+}
+
+/// The key before the value that the parser points at: it shows the line, and marks the value below it.
+fn key_of(whole: &str) -> Option<&str> {
+    let mut lines = whole.lines();
+    let shown = lines.by_ref().find(|line| {
+        line.split_once(" | ").is_some_and(|(number, _)| number.trim().parse::<usize>().is_ok())
+    })?;
+    let column = lines.next()?.chars().take_while(|c| *c != '^').count();
+    let (at, _) = shown.char_indices().nth(column)?;
+    let before = shown[..at].trim_end().strip_suffix('=')?.trim_end();
+    before.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-').next()
 }
 
 /// Width of the comments, characters.
@@ -225,6 +254,8 @@ mod tests {
         struct Limits {
             #[allow(dead_code, reason = "only read")]
             pids: Option<u64>,
+            #[allow(dead_code, reason = "only read")]
+            named_workspace_files: Option<u64>,
         }
         #[derive(Debug, serde::Deserialize)]
         #[allow(dead_code, reason = "only read")]
@@ -233,6 +264,9 @@ mod tests {
             time: Option<crate::units::Millis>,
             read: Option<Vec<String>>,
             path: Option<std::path::PathBuf>,
+            listen: Option<std::net::SocketAddr>,
+            profiles: Option<std::collections::BTreeMap<String, String>>,
+            env: Option<std::collections::BTreeMap<String, String>>,
             limits: Option<Limits>,
         }
         for (file, says) in [
@@ -243,9 +277,17 @@ mod tests {
                 "limits.pids = { a = 1 }",
                 "invalid type: table, expected a whole number without quotes, as in 256",
             ),
+            ("limits.pids = -1", "invalid value: integer `-1`, expected a whole number, 1 or more"),
             (
-                "limits.pids = -1",
-                "invalid value: integer `-1`, expected a whole number without quotes, as in 256",
+                "limits = { named_workspace_files = -3 }",
+                "invalid value: integer `-3`, expected a whole number, 0 or more",
+            ),
+            ("profiles = 3", "integer `3`, expected tables, one for each profile, as in [profiles.NAME]"),
+            ("env = 3", "integer `3`, expected a table, as in { NAME = \"value\" }"),
+            ("listen = 5", "integer `5`, expected an address and a port in quotes, as in \"127.0.0.1:3800\""),
+            (
+                "listen = 'localhost:80'",
+                "invalid socket address syntax, expected an address and a port in quotes, as in \"127.0.0.1:3800\"",
             ),
             ("limits = 5", "invalid type: integer `5`, expected a table"),
             ("read = ', expected u64'", "expected u64\", expected a list in brackets, as in [\"a\", \"b\"]"),

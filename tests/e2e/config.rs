@@ -165,12 +165,15 @@ fn what_has_the_wrong_type_is_told_what_is_wanted_with_an_example() {
         ("wall = { ceiling = [] }", "list, expected a time as text, as in \"60s\""),
         ("named_workspace_files = { default = 1 }", number),
         ("pids = { default = '5' }", number),
+        ("named_workspace_files = -1", "expected a whole number, 0 or more"),
         ("memory = '1G'", "expected a table: { default = …, ceiling = … }"),
     ] {
-        assert_said(&refused(&format!("{LIMITS}\n{text}")), &["line 6", text, "invalid type: ", words]);
+        assert_said(&refused(&format!("{LIMITS}\n{text}")), &["line 6", text, "invalid ", words]);
     }
     let said = refused("[profiles.default]\nlimits = 5\n");
     assert_said(&said, &["line 6", "integer `5`, expected a table"]);
+    assert_said(&refused("max_commands = -3"), &["line 5", "expected a whole number, 1 or more"]);
+    assert_said(&refused("profiles = 3"), &["line 5", "as in [profiles.NAME]"]);
 }
 
 #[test]

@@ -3,19 +3,24 @@
 use crate::{
     audit::{assert_refused, limit_file_size, log_of, with_own_log},
     harness::{
-        Executor,
+        Executor, PATIENCE, Up,
         build::programs,
         daemon::{ensure_users, open_directory, start_refused, write_configuration},
         process,
     },
 };
 use cordon_protocol::{Health, LayerReport};
+use nix::sys::signal::Signal;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 /// What it says, and its exit status.
 fn doctor(executor: &Executor) -> (LayerReport, i32) {
+    doctor_at(&executor.socket)
+}
+
+fn doctor_at(socket: &Path) -> (LayerReport, i32) {
     let mut command = Command::new(&programs().cordon);
-    command.args(["doctor", "--json", "--socket"]).arg(&executor.socket);
+    command.args(["doctor", "--json", "--socket"]).arg(socket);
     let ran = process::run(command, &[]);
     let layers: Vec<LayerReport> = serde_json::from_slice(&ran.stdout).unwrap();
     (layers.into_iter().find(|layer| layer.layer == "audit").unwrap(), ran.status)
@@ -24,7 +29,9 @@ fn doctor(executor: &Executor) -> (LayerReport, i32) {
 /// Whether it says that all is well.
 fn assert_good(executor: &Executor) {
     let (layer, status) = doctor(executor);
-    assert_eq!((layer.health, layer.remedy, status), (Health::Ok, None, 0), "{}", layer.detail);
+    assert_eq!((layer.health, &layer.remedy, status), (Health::Ok, &None, 0), "{layer:?}");
+    let trail = executor.directory().join("log/audit.jsonl");
+    assert!(layer.detail.starts_with(&*trail.to_string_lossy()), "{layer:?}");
     executor.assert_works();
 }
 
@@ -118,7 +125,7 @@ fn altered(trail: &str) -> String {
 fn a_trail_that_was_changed_is_told_while_it_is_written_and_when_a_start_would_refuse_it() {
     let changed = |layer: LayerReport, problem: &str| {
         assert_eq!(layer.health, Health::Missing, "{layer:?}");
-        assert!(layer.detail.starts_with("it is not as it was written: "), "{layer:?}");
+        assert!(layer.detail.contains("/log/audit.jsonl is not as it was written: "), "{layer:?}");
         assert!(layer.detail.contains(problem), "{layer:?}");
         assert!(layer.remedy.as_ref().unwrap().contains("`cordon audit verify`"), "{layer:?}");
     };
@@ -197,4 +204,25 @@ fn where_no_executor_runs_the_place_of_the_trail_is_looked_at_and_nothing_is_mad
     assert!(
         !at.join("audit.jsonl").exists() && !at.join("not").exists() && !at.join("commands.jsonl").exists()
     );
+}
+
+#[test]
+fn without_an_executor_the_trail_of_cordon_up_is_looked_at_beside_its_socket() {
+    let mut up = Up::start();
+    let at = up.directory().to_owned();
+    up.process().signal(Signal::SIGTERM);
+    assert!(up.process().wait(PATIENCE).success());
+    let (socket, trail) = (at.join("executor.sock"), at.join("audit.jsonl"));
+    let of_trail = |layer: &LayerReport| layer.detail.starts_with(&*trail.to_string_lossy());
+    let (layer, status) = doctor_at(&socket);
+    assert!(of_trail(&layer) && layer.health == Health::Ok && status == 0, "{layer:?}");
+    let lines = fs::read_to_string(&trail).unwrap();
+    fs::write(&trail, altered(&lines)).unwrap();
+    let (layer, status) = doctor_at(&socket);
+    assert!(of_trail(&layer) && layer.health == Health::Missing && status == 1, "{layer:?}");
+    // What others could have written is not believed.
+    let open = fs::Permissions::from_mode(0o666);
+    fs::set_permissions(at.join("state/executor.toml"), open).unwrap();
+    let (layer, _) = doctor_at(&socket);
+    assert!(!of_trail(&layer), "{layer:?}");
 }

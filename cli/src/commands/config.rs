@@ -112,7 +112,7 @@ pub(super) fn check(name: &str, program: &Path, file: &Path) -> Result<(), Failu
 /// The text of a person's file for `cordon up`, once the executor has said that it would take it.
 pub(super) fn profiles(executor: &Path, file: &Path) -> Result<String, Failure> {
     // Whose it is, and every key and value with its line.
-    check(EXECUTOR, executor, file)?;
+    check(EXECUTOR, executor, file).map_err(of_profiles)?;
     let reading = |cause: String, next| Failure::new(format!("reading {}", file.display()), cause, next);
     let text = File::open(file).and_then(|file| read_text(&file, PROFILES_MAX));
     let text = text.map_err(|e| {
@@ -133,6 +133,20 @@ pub(super) fn profiles(executor: &Path, file: &Path) -> Result<String, Failure> 
             "take the key out, or start cordon-executor yourself with a whole configuration",
         )),
         None => Ok(text),
+    }
+}
+
+/// Without the keys of a whole configuration, which the executor offers in the place of an unknown one.
+fn of_profiles(failure: Failure) -> Failure {
+    match failure {
+        Failure::Told { problem, next } => {
+            let problem = match problem.split_once(", expected one of `socket`") {
+                Some((problem, _)) => format!("{problem}; this file has [profiles.NAME] tables alone"),
+                None => problem,
+            };
+            Failure::Told { problem, next }
+        }
+        other => other,
     }
 }
 

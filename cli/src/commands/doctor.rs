@@ -1,6 +1,6 @@
 //! `cordon doctor`: what this host enforces, layer by layer, from probes that really tried.
 
-use super::CLIENT;
+use super::{CLIENT, up::configuration_of};
 use crate::{exit_status, failure::Failure, output, sibling, signals::keep_children};
 use cordon_protocol::{
     Health, LayerReport,
@@ -30,7 +30,7 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     let (layers, source) = match blocking::doctor(socket, CLIENT) {
         Ok(layers) => (layers, format!("the executor at {} says", socket.display())),
         Err(ClientError::Connect { .. }) if nix::unistd::geteuid().is_root() => {
-            (probe()?, format!("no executor answers at {}; probed just now", socket.display()))
+            (probe(socket)?, format!("no executor answers at {}; probed just now", socket.display()))
         }
         Err(error) => return Err(Failure::of_client("doctor", socket, error)),
     };
@@ -43,13 +43,19 @@ pub(crate) fn execute(args: &Args, socket: &Path) -> Result<u8, Failure> {
     Ok(if missing { exit_status::FAILURE } else { exit_status::SUCCESS })
 }
 
-/// What the executor's program finds when it probes the host itself.
-fn probe() -> Result<Vec<LayerReport>, Failure> {
+/// What the executor's program finds when it probes the host itself, as the executor of this socket would be told to.
+fn probe(socket: &Path) -> Result<Vec<LayerReport>, Failure> {
     let program = sibling::path("cordon-executor")?;
     let what = format!("probing with {}", program.display());
     let next = "start the executor to see more: `sudo cordon up`";
     keep_children().map_err(|e| Failure::new(&what, e, next))?;
-    let probed = Command::new(&program).arg("--probe").output();
+    let mut command = Command::new(&program);
+    command.arg("--probe");
+    // Else it looks at the system service's.
+    if let Some(file) = configuration_of(socket) {
+        command.arg("--config").arg(file);
+    }
+    let probed = command.output();
     let probed = probed.map_err(|e| Failure::new(&what, e, next))?;
     serde_json::from_slice(&probed.stdout).map_err(|_| {
         let said = String::from_utf8_lossy(&probed.stderr);

@@ -39,6 +39,8 @@ pub(super) struct CheckedRun<'a> {
     pub(super) collect: Vec<String>,
     /// Name of the workspace; none is a private one.
     pub(super) workspace: Option<String>,
+    /// It named no directory, and the configuration does.
+    pub(super) starts_by_default: bool,
     /// Standard input is a pipe.
     pub(super) stdin: bool,
     /// It puts something into the workspace.
@@ -96,6 +98,7 @@ pub(super) fn check<'a>(
     check_total(argv, &request.env, profile, door)?;
     // An errand is done in the workspace.
     let default = config.cwd.clone().filter(|_| matches!(work, Work::Program(_)));
+    let starts_by_default = request.cwd.is_none() && default.is_some();
     let cwd = request.cwd.or(default);
     if let Some(cwd) = &cwd {
         check_cwd(cwd, config, profile, door)?;
@@ -113,6 +116,7 @@ pub(super) fn check<'a>(
         files: request.files,
         collect: request.collect,
         workspace: request.workspace,
+        starts_by_default,
         stdin: request.stdin,
         stream: request.stream,
         limits,

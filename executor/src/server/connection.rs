@@ -245,7 +245,8 @@ async fn doctor(
     let Some(Notice::Trail(errno, detail)) = mailbox.recv().await else {
         return Err(internal("the monitor gave no answer"));
     };
-    let trail = recording::layer(errno.map(|errno| (Errno::from_raw(errno), &*detail)));
+    let trail = server.config.borrow().audit.clone();
+    let trail = recording::layer(&trail, errno.map(|errno| (Errno::from_raw(errno), &*detail)));
     Ok(Event::Doctor(server.layers.iter().cloned().chain([trail]).collect()))
 }
 

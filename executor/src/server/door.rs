@@ -120,12 +120,21 @@ impl Door {
         }
     }
 
-    /// How a workspace that holds too much is made smaller, under the profile of this name.
-    pub(super) fn smaller_workspace(self, profile: &str) -> String {
+    /// How a workspace is named.
+    pub(super) fn workspace(self) -> &'static str {
+        if self == Self::Cli { "--workspace" } else { "workspace" }
+    }
+
+    /// How a workspace of this name that holds too much is made smaller, under the profile of that name.
+    pub(super) fn smaller_workspace(self, profile: &str, name: &str) -> String {
+        let in_it = "a command in it".to_owned();
         let (command, all) = match self {
-            Self::Cli => ("`cordon run --workspace NAME -c 'rm …'`", "`cordon workspace delete NAME`"),
-            Self::Http => ("a command in it", "DELETE /v1/workspaces/{name}"),
-            Self::Socket => ("a command in it", "`DeleteWorkspace`"),
+            Self::Cli => (
+                format!("`cordon run --workspace {name} -c 'rm …'`"),
+                format!("`cordon workspace delete {name}`"),
+            ),
+            Self::Http => (in_it, format!("DELETE /v1/workspaces/{name}")),
+            Self::Socket => (in_it, "`DeleteWorkspace`".to_owned()),
         };
         format!(
             "remove some of it with {command}, or all with {all}, or raise profiles.{profile}.limits.named_workspace or \

@@ -99,7 +99,7 @@ pub(super) async fn run(
     let checked = check(request, &config, peer.profiles_in(&config), peer.door);
     let mut checked = denied.tell(checked).await?;
     // The request itself is let go of once it is launched.
-    let ran = Ran::new(&checked.sealed, checked.workspace.is_some(), &config, &server.landmarks);
+    let ran = Ran::new(&checked, &config, &server.landmarks);
     let listed = server.jobs.list(peer.connection, peer.uid, &checked.profile.name, checked.display.clone());
     let place = wait_for_place(server, peer, socket, &listed, checked.profile).await;
     *kept = denied.tell(place).await?;

@@ -276,7 +276,7 @@ pub(super) fn from_launch(
                 Bytes(bytes),
                 Bytes(bytes_max)
             ),
-            door.smaller_workspace(name),
+            door.smaller_workspace(name, workspace.unwrap_or_default()),
         ),
         LaunchRefusal::ShuttingDown => shutting_down(),
         LaunchRefusal::Full { commands } => {

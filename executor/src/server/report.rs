@@ -1,22 +1,19 @@
 //! The exit report: what the monitor saw and what the streams held, in the words of the contract.
 
+mod launch;
+
 use super::{
     door::Door,
     hint::{self, LastWords, Ran},
     jobs::id_of,
     output::Kept,
-    refusal::shortened,
 };
 use crate::{
     monitor::link::{AskedLimits, JobId, LimitField, Outcome, ServiceCounts},
     profile::Profile,
-    recording,
 };
 use cordon_protocol::{Captured, Encoding, EndedBy, Enforced, ExitReport, Hint, LimitName, NetworkMode};
-use nix::{errno::Errno, sys::signal::Signal};
-
-/// Longest text of a launch step in a hint, characters.
-const DETAIL_MAX: usize = 256;
+use nix::sys::signal::Signal;
 
 /// What became of the two streams.
 #[derive(Debug)]
@@ -63,9 +60,14 @@ pub(super) fn report(
     let relayed = outcome.enforced.network == NetworkMode::Services;
     let services = asked.profile.services.iter().zip(counts).filter(|_| relayed);
     let services = services.map(|(port, counts)| counts.of(*port)).collect();
+    let is_beyond_room =
+        outcome.ended_by == EndedBy::LaunchFailed && launch::is_beyond_room(&outcome, asked.ran);
     let mut limits_hit = outcome.limits_hit;
     if streams.exceeded && !limits_hit.contains(&LimitName::Output) {
         limits_hit.push(LimitName::Output);
+    }
+    if is_beyond_room && !limits_hit.contains(&LimitName::Disk) {
+        limits_hit.push(LimitName::Disk);
     }
     let text = |kept: Kept| {
         if streams.streamed {
@@ -137,12 +139,19 @@ fn capability_names(bits: u64) -> Vec<String> {
 
 fn hint(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) -> Option<Hint> {
     match outcome.ended_by {
-        EndedBy::LaunchFailed => Some(launch_hint(outcome, asked.profile)),
+        EndedBy::LaunchFailed => Some(launch::explain(outcome, asked)),
         EndedBy::OutOfMemory => {
             Some(limit_hint(asked, LimitField::Memory, "all its processes together used up"))
         }
-        EndedBy::WallTimeout => hint::explain_late(outcome, asked, words)
-            .or_else(|| Some(limit_hint(asked, LimitField::Wall, "it did not end within"))),
+        EndedBy::WallTimeout => {
+            let limit = limit_hint(asked, LimitField::Wall, "it did not end within");
+            let network = hint::explain_late(outcome, asked, words);
+            Some(network.map_or(limit.clone(), |network| Hint {
+                what: format!("{}; {}", limit.what, network.what),
+                remedy: format!("{}; if time alone was short: {}", network.remedy, limit.remedy),
+                ..network
+            }))
+        }
         EndedBy::CpuTimeout => {
             Some(limit_hint(asked, LimitField::CpuTime, "all its processes together used up"))
         }
@@ -175,65 +184,13 @@ pub(super) fn limit_hint(asked: Asked<'_>, field: LimitField, what: &str) -> Hin
     Hint { layer: "limits".to_owned(), what: format!("{what} {shown} ({name})"), remedy }
 }
 
-/// The step that failed, on what and why, and what to do.
-fn launch_hint(outcome: &Outcome, profile: &Profile) -> Hint {
-    let step = outcome.step.as_deref().unwrap_or("launch");
-    let errno = Errno::from_raw(outcome.errno);
-    // The command's own process wrote it.
-    let detail = shortened(&outcome.detail, DETAIL_MAX);
-    let what = match (detail.is_empty(), outcome.errno) {
-        (true, 0) => "it could not be done".to_owned(),
-        (true, _) => errno.desc().to_owned(),
-        (false, 0) => detail,
-        // This step's detail says more than the errno that it stands for.
-        (false, _) if step == "exec" => detail,
-        // Nor has the kernel said that a file is not as it was written.
-        (false, _) if errno == Errno::EBADMSG => detail,
-        (false, _) => format!("{detail}: {}", errno.desc()),
-    };
-    let paths = |list: &[std::path::PathBuf]| {
-        list.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ")
-    };
-    let remedy = match (step, errno) {
-        ("exec", Errno::ENOENT) => {
-            "check the name, and PATH where it has no `/`; of a script also the interpreter in its first line"
-                .to_owned()
-        }
-        ("exec", Errno::EACCES) => format!(
-            "make it executable (chmod +x) and keep it where this profile executes: {}",
-            paths(&profile.execute)
-        ),
-        ("exec", Errno::EISDIR) => "name a program, not a directory".to_owned(),
-        ("exec", Errno::ENOEXEC) => {
-            "give a script a first line with its interpreter (`#!/bin/sh`); a binary must be for x86_64"
-                .to_owned()
-        }
-        ("exec", Errno::E2BIG) => {
-            "send large input as standard input or in a file of the workspace".to_owned()
-        }
-        ("chdir", Errno::ENOENT) => "make the directory first, or leave the working directory out".to_owned(),
-        ("chdir", Errno::ENOTDIR) => "name a directory, not a file".to_owned(),
-        ("chdir", Errno::EACCES) => {
-            "name a directory that the sandbox's user may enter, in the workspace for example".to_owned()
-        }
-        ("files", Errno::ENOSPC | Errno::EDQUOT) => {
-            "bring less, or use a workspace with more room".to_owned()
-        }
-        ("files", _) => {
-            "name a path that is free or a file's, through directories inside the workspace".to_owned()
-        }
-        ("audit", errno) => recording::remedy(errno),
-        _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
-    };
-    Hint { layer: step.to_owned(), what, remedy }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::fixture::outcome, *};
     use crate::profile::RawProfile;
+    use cordon_protocol::NamespaceName;
 
-    fn streams() -> Streams {
+    pub(super) fn streams() -> Streams {
         let kept = Kept { bytes: vec![], total: 0, truncated: false };
         Streams {
             stdout: kept.clone(),
@@ -244,7 +201,7 @@ mod tests {
         }
     }
 
-    fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
+    pub(super) fn of(outcome: Outcome, limits: AskedLimits) -> ExitReport {
         let profile = Profile::from_raw("default", RawProfile::default(), 1).unwrap();
         report(
             7,
@@ -355,28 +312,24 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_launch_names_step_thing_and_cause() {
-        let failed = |step: &str, errno: Errno, detail: &str| {
-            let mut outcome = outcome(EndedBy::LaunchFailed);
-            outcome.step = Some(step.into());
-            (outcome.errno, outcome.detail) = (errno as i32, detail.into());
-            of(outcome, AskedLimits::default()).hint.unwrap()
+    fn a_time_out_for_want_of_a_network_keeps_its_limit() {
+        let told = |raw: &str| {
+            let profile = Profile::from_raw("p", toml::from_str(raw).unwrap(), 1).unwrap();
+            let mut late = outcome(EndedBy::WallTimeout);
+            (late.unrouted, late.exit_code) = (true, None);
+            late.enforced.namespaces = vec![NamespaceName::Net];
+            late.enforced.network = profile.network;
+            let (limits, ran) = (AskedLimits::default(), Ran::of_line("npm install x"));
+            let asked = Asked { profile: &profile, limits: &limits, door: Door::Cli, ran: &ran };
+            report(7, late, streams(), &[], asked).hint.unwrap()
         };
-        let hint = failed("exec", Errno::ENOENT, "nonesuch");
-        assert_eq!(hint.what, "nonesuch");
-        assert!(hint.remedy.contains("PATH") && hint.layer == "exec");
-        assert!(failed("exec", Errno::EACCES, "/tmp/x").remedy.contains("/usr, /opt"));
-        assert!(failed("chdir", Errno::ENOTDIR, "/etc/passwd").remedy.contains("not a file"));
-        assert!(failed("files", Errno::ENOTDIR, "a/b").remedy.contains("a path that is free"));
-        assert!(failed("files", Errno::ENOSPC, "a/b").remedy.contains("more room"));
-        let hint = failed("mounts", Errno::EPERM, "a\nb");
-        assert_eq!(hint.what, "a\\nb: Operation not permitted");
-        assert!(hint.remedy.contains("cordon doctor"));
-        let hint = failed("audit", Errno::ENOSPC, "/log/audit.jsonl");
-        assert_eq!(hint.what, "/log/audit.jsonl: No space left on device");
-        assert!(hint.remedy.contains("make room") && !hint.remedy.contains("doctor"), "{hint:?}");
-        let hint = failed("audit", Errno::EBADMSG, "/log/audit.jsonl was cut off; move it away");
-        assert_eq!(hint.what, "/log/audit.jsonl was cut off; move it away");
-        assert!(hint.remedy.contains("audit trail") && !hint.remedy.contains("doctor"), "{hint:?}");
+        let hint = told("");
+        assert_eq!(hint.layer, "network");
+        assert!(hint.what.starts_with("it did not end within 1m (wall); what `npm` fetches"), "{hint:?}");
+        assert!(hint.remedy.contains("\"services\""), "{hint:?}");
+        assert!(hint.remedy.ends_with("raise it with --timeout, up to 1h"), "{hint:?}");
+        // Where ports of the host are had already, one more is had by naming it.
+        let remedy = told("network = 'services'\nservices = [80]").remedy;
+        assert!(remedy.contains("profiles.p.services") && !remedy.contains("\"services\""), "{remedy}");
     }
 }

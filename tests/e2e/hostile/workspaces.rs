@@ -101,6 +101,7 @@ fn a_server_that_collects_for_ever_fills_neither_trail_nor_log() {
     }
     let trail = std::fs::read_to_string(hostile.directory.path().join("audit.jsonl")).unwrap();
     assert_eq!(trail.matches("\"event\":\"collected\"").count(), 1, "{trail}");
+    hostile.process.wait_for("nothing is to be collected, or not again");
     let log = hostile.process.log();
     assert!((1..=100).contains(&log.matches("collect").count()), "{log}");
     hostile.send(&ToMonitor::Drained(plain), &[]);

@@ -311,6 +311,11 @@ fn a_place_to_start_that_no_profile_gives_is_refused_by_the_variable_s_name() {
         assert!(ran.status == 1 && ran.stderr.contains(&says), "{cwd}: {ran:?}");
         assert!(!ran.stderr.contains("listening on"), "{ran:?}");
     }
+    // One that may be and is not there is told by the variable's name as well, of each command that names none.
+    let directory = open_directory();
+    let ran = run(directory.path(), "/tmp/not-there");
+    let said = format!("{}{}", ran.text(), ran.stderr);
+    assert!(ran.status != 0 && said.contains("/tmp/not-there") && said.contains("(EXEC_CWD of"), "{ran:?}");
     // The control: a profile of one's own gives it.
     let directory = open_directory();
     let text = "[profiles.default]\nread = ['/usr', '/etc', '/opt', '/srv']\n";

@@ -65,7 +65,12 @@ fn profiles_that_cannot_be_used_are_named_with_file_and_line_before_anything_sta
     shared();
     let stranger = |file: &Path| chown(file, Some(crate::harness::lab::STRANGER), None).unwrap();
     type Change<'a> = &'a dyn Fn(&Path);
-    let cases: [(&str, Change<'_>, &[&str]); 4] = [
+    let cases: [(&str, Change<'_>, &[&str]); 5] = [
+        (
+            "profles = 1",
+            &|_| {},
+            &["profiles.toml", "unknown field `profles`; this file has [profiles.NAME] tables alone"],
+        ),
         ("[profiles.p]\n\nreed = []", &|_| {}, &["profiles.toml", "line 3", "`reed`"]),
         ("[profiles.p]\nread = ['usr']", &|_| {}, &["profiles.toml, line 2", "read: `usr`"]),
         ("socket = '/tmp/x'", &|_| {}, &["profiles.toml", "`socket` is not for this file"]),

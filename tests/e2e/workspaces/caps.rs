@@ -131,6 +131,10 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
     };
     let report = executor.events(with_files(&fits)).report;
     assert_eq!((report.ended_by, report.step.as_deref()), (EndedBy::LaunchFailed, Some("files")));
+    let hint = report.hint.unwrap();
+    let said = "brought: the workspace would hold more than 4M (named_workspace) or 50 files (named_workspace_files)";
+    assert_eq!(hint.what, said);
+    assert_eq!(report.limits_hit, [LimitName::Disk]);
     // Of files there is no more room either, whatever they hold.
     let many: Vec<_> = (0..60).map(|number| file(&format!("many/{number}"), b"", None)).collect();
     let request =
@@ -147,7 +151,14 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
     let mut command = Command::new(&build::programs().cordon);
     command.args(["workspace", "put", "work"]).arg(&local).env("CORDON_SOCKET", &executor.socket);
     let said = process::run(command, &[]);
-    assert!(said.status == 125 && said.stderr.contains("named_workspace"), "{said:?}");
+    assert!(said.status == 125 && said.stderr.contains("of at most 4M (named_workspace)"), "{said:?}");
+    let mut command = Command::new(&build::programs().cordon);
+    command.args(["run", "--workspace", "other", "-c", "true", "--file"]);
+    command.arg(format!("x={}", local.display())).env("CORDON_SOCKET", &executor.socket);
+    let said = process::run(command, &[]);
+    let by_name = said.stderr.contains("4M (named_workspace)")
+        && said.stderr.contains("`cordon workspace delete other`");
+    assert!(said.status == 125 && by_name, "{said:?}");
     // What is over takes nothing at all.
     ran(&executor, "work", "head -c 3M /dev/zero > more; sync more");
     for request in [

@@ -33,11 +33,11 @@ Both files are for root alone: the texts are what every user has run, with argum
 any secret given there), working directory and names of files.";
 
 const STATUS: &str = "\
-Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could
-not be compared, each of which is named: the text of a request that is longer than 64K is cut, of a user with many long
-ones the beginning alone is kept, and what is older than the trail, or was written when the host went down, has no launch
-there; of launches whose text went with the host, as the trail says (`lost`), it is the number. Of files that came along, path,
-size and permissions are compared; of their content the trail has one hash, `files` in the line of the launch, which
+Exit status: 0 when all is as it was written, 1 when something is wrong. 3 when nothing is wrong, and some texts could \
+not be compared, each of which is named: the text of a request that is longer than 64K is cut, of a user with many long \
+ones the beginning alone is kept, and what is older than the trail, or was written when the host went down, has no launch \
+there; of launches whose text went with the host, as the trail says (`lost`), it is the number. Of files that came along, path, \
+size and permissions are compared; of their content the trail has one hash, `files` in the line of the launch, which \
 `cat FILE… | sha256sum` gives of the same files in the same order. The executor may run meanwhile.";
 
 /// Which trail, and what to do with it.
@@ -304,6 +304,12 @@ mod tests {
             "/bin/bash -c 'echo '\\''a'\\''; b' env 'A=x y' cwd /tmp file f (1K, 644) collect '*.o' … (cut)";
         assert_eq!(text_of(line), shown);
         assert_eq!(text_of("{}"), "!! its text is not one");
+    }
+
+    /// What has ends of lines of its own is wrapped once more by a narrower terminal, after each of them.
+    #[test]
+    fn the_exit_status_is_one_paragraph_for_the_terminal_to_wrap() {
+        assert!(!STATUS.contains('\n'));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io::{self, Read, Write},
     os::unix::{
-        fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt},
+        fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
         net::UnixStream,
     },
     path::{Path, PathBuf},
@@ -37,6 +37,8 @@ use std::{
 const SOCKET_PATH_MAX: usize = 107;
 /// Neither a link elsewhere nor a pipe that would be waited for.
 const PLAIN_FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+/// The executor's configuration, in DIR.
+const EXECUTOR_CONFIGURATION: &str = "state/executor.toml";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
@@ -135,7 +137,7 @@ impl Directory {
 
     /// The executor's configuration.
     pub(super) fn executor_configuration(&self) -> PathBuf {
-        self.path.join("state/executor.toml")
+        self.path.join(EXECUTOR_CONFIGURATION)
     }
 
     /// A person's own profiles, where there are any.
@@ -307,6 +309,18 @@ fn make_if_missing(path: &Path) -> Result<bool, Failure> {
 /// Held by a running `cordon up`, and there wherever one has run.
 fn lock_path(directory: &Path) -> PathBuf {
     directory.join("state/cordon-up.lock")
+}
+
+/// The configuration that `cordon up` gave the executor of this socket, where one is there that only root can have
+/// written.
+pub(in crate::commands) fn configuration_of(socket: &Path) -> Option<PathBuf> {
+    let directory = fs::canonicalize(std::path::absolute(socket).ok()?.parent()?).ok()?;
+    let file = directory.join(EXECUTOR_CONFIGURATION);
+    // With all that is above it.
+    check_trust(&directory.join("state")).ok()?;
+    let meta = fs::symlink_metadata(&file).ok()?;
+    let of_root = meta.is_file() && meta.uid() == 0 && meta.mode() & 0o022 == 0;
+    (of_root && File::open(&file).is_ok()).then_some(file)
 }
 
 /// Whether `cordon up` has run in DIR.

@@ -18,6 +18,7 @@ mod undo;
 use crate::{exit_status, failure::Failure, output, signals::keep_children};
 use cordon_protocol::limits;
 use daemon::{Daemon, Plan};
+pub(super) use directory::configuration_of;
 use directory::{Directory, was_used};
 use environment::Settings;
 use events::{Event, Events};

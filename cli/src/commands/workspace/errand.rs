@@ -24,6 +24,8 @@ pub(super) struct Errands<'a> {
     name: &'a str,
     profile: Option<&'a str>,
     limits: LimitRequest,
+    /// Most that the profile lets a workspace hold.
+    most: Option<String>,
 }
 
 impl<'a> Errands<'a> {
@@ -47,7 +49,7 @@ impl<'a> Errands<'a> {
             output_bytes: ceiling("output").and_then(|text| text.parse::<Bytes>().ok()).map(|size| size.0),
             ..LimitRequest::default()
         };
-        Ok(Self { what, socket, name, profile, limits })
+        Ok(Self { what, socket, name, profile, limits, most: ceiling("named_workspace") })
     }
 
     /// The workspace, which must be there: to name it in an errand would make it.
@@ -181,7 +183,12 @@ impl<'a> Errands<'a> {
             None if own && !complaint.trim().is_empty() => complaint.trim().to_owned(),
             None => "it ended without a reason".to_owned(),
         };
-        let next = format!("`cordon run --workspace {} -c 'ls -la; df -h .'` shows what is there", self.name);
+        let name = self.name;
+        let most = self.most.as_ref().map(|most| format!(", of at most {most} (named_workspace)"));
+        let next = format!(
+            "`cordon workspace show {name}` says how much it holds{}; `cordon run --workspace {name} -c 'ls -la'` what is there",
+            most.unwrap_or_default()
+        );
         Err(Failure::new(self.what, cause, next))
     }
 }

@@ -19,8 +19,8 @@ mod tests;
 
 pub(super) use tail::{LastWords, Tail};
 
-use super::report::Asked;
-use crate::{monitor::link::Outcome, sealed::SealedRequest, sealed::Work};
+use super::{check::CheckedRun, report::Asked};
+use crate::{monitor::link::Outcome, sealed::Work};
 use cordon_protocol::{EndedBy, Hint};
 use landmarks::Landmarks;
 use std::{path::PathBuf, rc::Rc};
@@ -32,8 +32,10 @@ pub(super) struct Ran {
     line: String,
     /// Working directory that was asked for.
     cwd: Option<String>,
-    /// In a named workspace.
-    named: bool,
+    /// No directory was asked for, and the configuration has one.
+    by_default: bool,
+    /// The named workspace it ran in.
+    workspace: Option<String>,
     /// The home directory inside.
     home: PathBuf,
     /// The executor's own directory, in which commands work on hosts without namespaces.
@@ -51,13 +53,13 @@ struct Failure<'a> {
 }
 
 impl Ran {
-    /// Of a request that was launched.
+    /// Of a request that was checked.
     pub(super) fn new(
-        sealed: &SealedRequest,
-        named: bool,
+        checked: &CheckedRun<'_>,
         config: &crate::config::Config,
         landmarks: &Rc<Landmarks>,
     ) -> Self {
+        let sealed = &checked.sealed;
         let words = match &sealed.work {
             // What the shell is told, not how it is called.
             Work::Program(argv) if argv.len() == 3 && argv[1] == "-c" => &argv[2..],
@@ -67,11 +69,37 @@ impl Ran {
         Self {
             line: tail::joined(words),
             cwd: sealed.cwd.clone(),
-            named,
+            by_default: checked.starts_by_default,
+            workspace: checked.workspace.clone(),
             home: config.home.clone(),
             state_dir: Some(config.state_dir.clone()),
             landmarks: Rc::clone(landmarks),
         }
+    }
+
+    /// The named workspace it ran in.
+    pub(super) fn workspace(&self) -> Option<&str> {
+        self.workspace.as_deref()
+    }
+
+    /// Whether it starts in the configuration's directory, as it named none.
+    pub(super) fn starts_by_default(&self) -> bool {
+        self.by_default
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_line(line: &str) -> Self {
+        Self { line: line.to_owned(), ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_workspace(name: &str) -> Self {
+        Self { workspace: Some(name.to_owned()), ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn by_default() -> Self {
+        Self { by_default: true, ..Self::default() }
     }
 }
 

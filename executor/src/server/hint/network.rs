@@ -94,8 +94,13 @@ fn refused(failure: &Failure<'_>, object: &str) -> Hint {
     let (name, door) = (&failure.asked.profile.name, failure.asked.door);
     let only = if failure.asked.profile.services.is_empty() { "its own loopback" } else { "its services" };
     let what = format!("{object} cannot be reached: profile `{name}` has no network but {only}");
+    let ports = if failure.asked.profile.network == NetworkMode::Services {
+        format!("for a port of this host name it in profiles.{name}.services")
+    } else {
+        "or to \"services\" for ports of this host".to_owned()
+    };
     let remedy = format!(
-        "name a profile with a network ({}), or set profiles.{name}.network to \"host\", or to \"services\" for ports of this host",
+        "name a profile with a network ({}), or set profiles.{name}.network to \"host\", {ports}",
         door.profile()
     );
     hint("network", what, remedy)

@@ -6,7 +6,7 @@
 use super::{Failure, hint};
 use crate::{
     monitor::{link::LimitField, reservable},
-    server::{door::Door, report::limit_hint},
+    server::report::limit_hint,
 };
 use cordon_protocol::{Bytes, CgroupMode, Hint, LimitName};
 use nix::sys::signal::Signal;
@@ -56,7 +56,10 @@ pub(super) fn explain(failure: &Failure<'_>, complaints: &[String]) -> Option<Hi
     if hit(LimitName::Disk) && said(&NO_ROOM) {
         return Some(no_room(failure, complaints));
     }
-    if hit(LimitName::Disk) && failure.ran.named && said(&NOT_ALLOWED) {
+    if hit(LimitName::Disk)
+        && let Some(workspace) = failure.ran.workspace()
+        && said(&NOT_ALLOWED)
+    {
         let profile = failure.asked.profile;
         let what = format!(
             "its workspace holds more than {} (named_workspace) or {} files (named_workspace_files); while it does, \
@@ -64,7 +67,7 @@ pub(super) fn explain(failure: &Failure<'_>, complaints: &[String]) -> Option<Hi
             Bytes(profile.named_workspace),
             profile.named_workspace_files
         );
-        return Some(hint("limits", what, failure.asked.door.smaller_workspace(&profile.name)));
+        return Some(hint("limits", what, failure.asked.door.smaller_workspace(&profile.name, workspace)));
     }
     if wanted_threads(failure, complaints) {
         return Some(no_thread(failure));
@@ -148,15 +151,15 @@ fn no_room(failure: &Failure<'_>, complaints: &[String]) -> Hint {
         |text: &str| ["/tmp", "/dev/shm", "mktemp", "/var/tmp"].iter().any(|at| text.contains(at));
     let limits = format!("profiles.{}.limits", profile.name);
     // A workspace of its own name lies on the disk, and is not what was found full.
-    if failure.ran.named || complaints.iter().any(|line| temporary(line)) || temporary(&failure.ran.line) {
+    if failure.ran.workspace().is_some()
+        || complaints.iter().any(|line| temporary(line))
+        || temporary(&failure.ran.line)
+    {
         let what = format!("/tmp or /dev/shm is full at {} (tmp)", Bytes(profile.tmp));
         return hint("limits", what, format!("write to the workspace, or raise {limits}.tmp"));
     }
     let what = format!("the workspace is full at {} (workspace)", Bytes(profile.workspace));
-    let workspace = match failure.asked.door {
-        Door::Cli => "--workspace",
-        Door::Http | Door::Socket => "workspace",
-    };
+    let workspace = failure.asked.door.workspace();
     hint("limits", what, format!("use a named workspace ({workspace}), or raise {limits}.workspace"))
 }
 
