@@ -176,28 +176,6 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
 }
 
 #[test]
-fn what_is_closed_to_its_owner_hides_nothing_and_stays_closed() {
-    let executor = Executor::start(SMALL);
-    let mode = |path: &str| fs::metadata(directory(&executor, "work").join(path)).unwrap().mode() & 0o777;
-    ran(
-        &executor,
-        "work",
-        "mkdir -p h/d; head -c 3M /dev/zero > h/d/f; sync h/d/f; chmod 300 h/d; chmod 400 h",
-    );
-    // The top as well: what is in the workspace can be told all the same.
-    let report = ran(
-        &executor,
-        "work",
-        "chmod 100 .; head -c 2M /dev/zero > /tmp/f && cat /tmp/f > g; chmod 300 .; : > g",
-    );
-    assert_eq!(report.ended_by, EndedBy::Exit, "{report:?}");
-    assert_eq!(ran(&executor, "work", "chmod 700 .; sleep 1.5; echo all").stdout.as_deref(), Some("all\n"));
-    assert_eq!((mode("h"), mode(".")), (0o400, 0o700));
-    let report = ran(&executor, "work", "head -c 2M /dev/zero > g; sync g; sleep 60");
-    assert_eq!((report.ended_by, mode("h")), (EndedBy::DiskLimit, 0o400), "{report:?}");
-}
-
-#[test]
 fn a_launch_waits_for_no_more_than_a_while_where_others_come_and_go() {
     let executor = Executor::start("[profiles.default.limits]\nnamed_workspace_files = 100_000");
     let many = "for d in $(seq 40); do mkdir $d; cd $d; touch $(seq 300); cd ..; done";

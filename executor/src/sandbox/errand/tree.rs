@@ -2,21 +2,10 @@
 
 use nix::{
     dir::Dir,
-    errno::Errno,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
-use std::{
-    collections::HashSet,
-    ffi::CString,
-    fs::{self, Permissions},
-    io,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::fs::PermissionsExt,
-    },
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, ffi::CString, io, os::fd::OwnedFd, path::Path};
 
 /// Names that are looked at before the rest is taken to be endless: a tree can be changed while it is counted.
 pub const COUNT_MAX: u64 = 10_000_000;
@@ -41,32 +30,29 @@ impl Size {
 /// It goes down and up by descriptors, one at a time: a path can be longer than any that the kernel takes.
 ///
 /// # Errors
-/// The top cannot be opened. What cannot be read below it counts as what is seen of it; a directory that its owner has
-/// closed is opened meanwhile.
+/// The top cannot be opened. What cannot be read below it counts as what is seen of it.
 pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
     let mut linked = HashSet::new();
-    let handle = open(top, HANDLE, Mode::empty())?;
-    let (mut at, opened) = enter(handle)?;
+    let mut at = open(top, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let own = fstat(&at)?;
     let empty = u64::try_from(own.st_blksize).unwrap_or(0);
     let mut size = Size { bytes: blocks(&own).saturating_sub(empty), files: 0 };
-    // For each level down to the one that `at` is.
-    let mut levels = vec![Level { pending: list(&at, &mut size, &mut linked), _opened: opened }];
+    // The directories still to be entered, for each level down to the one that `at` is.
+    let mut pending = vec![list(&at, &mut size, &mut linked)];
     while size.files < most {
-        let Some(level) = levels.last_mut() else { break };
-        let next = match level.pending.pop() {
-            Some(name) => match openat(&at, &*name, HANDLE, Mode::empty()).and_then(enter) {
-                Ok((next, opened)) => {
-                    levels.push(Level { pending: list(&next, &mut size, &mut linked), _opened: opened });
+        let Some(level) = pending.last_mut() else { break };
+        let next = match level.pop() {
+            Some(name) => match openat(&at, &*name, DIRECTORY, Mode::empty()) {
+                Ok(next) => {
+                    pending.push(list(&next, &mut size, &mut linked));
                     next
                 }
-                // Gone, or something else by now.
+                // Closed to its owner, gone, or something else by now.
                 Err(_) => continue,
             },
             None => {
-                // Closed again only when it has been left.
-                let _left = levels.pop();
-                if levels.is_empty() {
+                pending.pop();
+                if pending.is_empty() {
                     break;
                 }
                 openat(&at, "..", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?
@@ -77,51 +63,7 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
     Ok(size)
 }
 
-/// A directory without being let in.
-const HANDLE: OFlag =
-    OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-
-/// A directory on the way down.
-struct Level {
-    /// Its directories that are still to be entered.
-    pending: Vec<CString>,
-    /// It was closed to its owner, and is again when it has been left.
-    _opened: Option<Opened>,
-}
-
-/// A directory that was closed to its owner, who can hide nothing in it: it is open until this goes.
-struct Opened {
-    path: PathBuf,
-    was: Permissions,
-    _handle: OwnedFd,
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        let _ = fs::set_permissions(&self.path, self.was.clone());
-    }
-}
-
-/// Opens the directory of a handle for reading.
-fn enter(handle: OwnedFd) -> nix::Result<(OwnedFd, Option<Opened>)> {
-    let read = |handle: &OwnedFd| {
-        let directory = openat(handle, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        // Whether what is in it can be looked at is seen by a name that is always there.
-        fstatat(&directory, ".", AtFlags::empty()).map(|_| directory)
-    };
-    match read(&handle) {
-        Err(Errno::EACCES) => {}
-        other => return other.map(|directory| (directory, None)),
-    }
-    // Not by its name, which may be a link by now.
-    let path = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
-    let mode = fstat(&handle)?.st_mode & 0o7777;
-    let failed = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
-    fs::set_permissions(&path, Permissions::from_mode(mode | 0o500)).map_err(failed)?;
-    let opened = read(&handle)?;
-    Ok((opened, Some(Opened { path, was: Permissions::from_mode(mode), _handle: handle })))
-}
-
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 /// Unit of `st_blocks` (stat(3type)), bytes.
 const BLOCK: u64 = 512;
 
@@ -187,6 +129,7 @@ mod tests {
         let grown = (fs::metadata(&tree).unwrap().blocks() - before) * BLOCK;
         assert_eq!(measure(&tree, COUNT_MAX).unwrap(), Size { bytes: bytes + grown, files: 4 });
         assert!(grown > 0);
+        assert!(measure(&top.join("none"), 1).is_err());
         fs::remove_dir_all(top).unwrap();
     }
 
