@@ -207,8 +207,13 @@ fn the_names_of_the_top_directory_itself_are_counted() {
         for n in range(30000): os.link('f', f'{n:0>240}')\n";
     let request = RunRequest { workspace: Some("work".to_owned()), ..argv(&["python3", "-c", links]) };
     executor.events(request);
+    let top = directory(&executor, "work");
+    if fs::metadata(&top).unwrap().blocks() == 0 {
+        // A file system in memory (tmpfs) says that its directories take nothing.
+        return;
+    }
     ran(&executor, "work", ": > new");
-    let new = directory(&executor, "work").join("new");
+    let new = top.join("new");
     // The first one more may start before it was counted.
     fs::remove_file(&new).ok();
     eventually("it takes nothing more", PATIENCE, || {
