@@ -97,14 +97,18 @@ pub struct WorkspaceDetail {
     pub bytes: u64,
     /// Files, directories and whatever else has a name of its own in it.
     pub files: u64,
+    /// Directories closed to their owner (`chmod 300`): what is in them is not counted here, but against the limits.
+    pub closed: u64,
 }
 
 impl WorkspaceDetail {
     /// The workspace with the answer to `Action::Measure`; none where that is none.
     pub fn measured(workspace: WorkspaceInfo, answer: &str) -> Option<Self> {
-        let (bytes, files) = answer.strip_suffix('\n')?.split_once(' ')?;
-        let (bytes, files) = (bytes.parse().ok()?, files.parse().ok()?);
-        Some(Self { name: workspace.name, modified: workspace.modified, bytes, files })
+        let mut numbers = answer.strip_suffix('\n')?.split(' ').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        let (bytes, files, closed) = (next()?, next()?, next()?);
+        let none_more = numbers.next().is_none();
+        none_more.then_some(Self { name: workspace.name, modified: workspace.modified, bytes, files, closed })
     }
 }
 
@@ -251,11 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_measure_is_two_numbers_and_nothing_else() {
+    fn a_measure_is_three_numbers_and_nothing_else() {
         let workspace = || WorkspaceInfo { name: "w".into(), modified: 7 };
-        let detail = WorkspaceDetail { name: "w".into(), modified: 7, bytes: 4096, files: 12 };
-        assert_eq!(WorkspaceDetail::measured(workspace(), "4096 12\n"), Some(detail));
-        for answer in ["", "\n", "4096\n", "4096 12", "4096 12 1\n", "-1 2\n", "a 2\n", "1  2\n"] {
+        let detail = WorkspaceDetail { name: "w".into(), modified: 7, bytes: 4096, files: 12, closed: 1 };
+        assert_eq!(WorkspaceDetail::measured(workspace(), "4096 12 1\n"), Some(detail));
+        for answer in
+            ["", "\n", "4096\n", "4096 12\n", "4096 12 1", "4096 12 1 1\n", "-1 2 0\n", "a 2 0\n", "1  2 0\n"]
+        {
             assert_eq!(WorkspaceDetail::measured(workspace(), answer), None, "{answer:?}");
         }
     }

@@ -94,7 +94,7 @@ fn list_is_for_people_and_for_programs() {
 #[test]
 fn show_measures_what_is_there_and_makes_nothing() {
     let measured = |peer: &mut Peer, _: &RunRequest| {
-        peer.send(&exited(ExitReport { stdout: Some("3145728 7\n".into()), ..good() }));
+        peer.send(&exited(ExitReport { stdout: Some("3145728 7 0\n".into()), ..good() }));
     };
     let (output, seen) = executor(measured).outputs(&["workspace", "show", "proj", "--profile", "slow"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -106,7 +106,8 @@ fn show_measures_what_is_there_and_makes_nothing() {
     assert_eq!((&run.action, run.workspace.as_deref()), (&Action::Measure, Some("proj")));
     assert_eq!((run.profile.as_deref(), run.limits.wall_ms), (Some("slow"), Some(7_200_000)));
     let (output, _) = executor(measured).outputs(&["workspace", "show", "proj", "--json"]);
-    let detail = WorkspaceDetail { name: "proj".into(), modified: 1_764_489_600, bytes: 3 << 20, files: 7 };
+    let detail =
+        WorkspaceDetail { name: "proj".into(), modified: 1_764_489_600, bytes: 3 << 20, files: 7, closed: 0 };
     assert_eq!(serde_json::from_slice::<WorkspaceDetail>(&output.stdout).unwrap(), detail);
 
     for command in ["show", "get"] {

@@ -107,6 +107,11 @@ impl DiskWatch {
         self.caps.are_exceeded_by(self.found)
     }
 
+    /// Whether more than may be was there at the start, so that the command was let add nothing.
+    pub(super) fn began_full(&self) -> bool {
+        self.inherited.is_some()
+    }
+
     /// Has a last walk made for the report of a command that has ended, where the disk has lost so much since the last
     /// one that it may have left too much; whether there is one to wait for. Others pay nothing for it.
     pub(super) fn look_back(&mut self, now: Instant) -> bool {

@@ -53,7 +53,7 @@ impl Monitor {
         if job.stage == Stage::Ended {
             job.schedule.end(now);
         }
-        let is_over = job.disk.as_ref().is_some_and(|disk| disk.exceeds());
+        let is_over = job.disk.as_ref().is_some_and(|disk| disk.exceeds() || disk.began_full());
         if is_over && !outcome.limits_hit.contains(&LimitName::Disk) {
             outcome.limits_hit.push(LimitName::Disk);
         }

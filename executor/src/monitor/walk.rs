@@ -1,11 +1,11 @@
-//! One walk through a named workspace, by a process with the command's rights, and what the disk itself says meanwhile.
+//! One walk through a named workspace, by a process that can read there and do nothing else, and what the disk itself says meanwhile.
 
 use crate::{
     config::Account,
     sandbox::{
-        errand::tree::{Size, measure},
+        errand::tree::{Measured, Size, measure},
         steps::Fault,
-        storage::start_with,
+        storage::start_counting,
     },
     sys::process::{signal, try_wait, wait},
 };
@@ -116,8 +116,9 @@ impl Walk {
     ) -> Result<Self, Fault> {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         let raw = write.as_raw_fd();
-        let process = start_with(owner, false, &[raw], move || {
-            if let Ok(size) = measure(path, most) {
+        let process = start_counting(owner, &[raw], move || {
+            // What is closed even to it is not known.
+            if let Ok(Measured { size, closed: 0 }) = measure(path, most) {
                 let mut answer = [0; 16];
                 answer[..8].copy_from_slice(&size.bytes.to_le_bytes());
                 answer[8..].copy_from_slice(&size.files.to_le_bytes());

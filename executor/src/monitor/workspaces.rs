@@ -21,11 +21,11 @@ use crate::{
 use cordon_protocol::limits;
 use std::{
     fmt::Write as _,
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, Metadata, Permissions},
     io::{self, Seek},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     time::Instant,
@@ -33,6 +33,8 @@ use std::{
 
 /// Begins the names of those that are being deleted; no workspace's name begins with a dot.
 const DELETED: &str = ".deleted-";
+/// What its owner may do in a directory.
+const OWNERS: u32 = 0o700;
 /// How often the deletion of one is tried before it is left to the next start.
 const TRIES: u32 = 10;
 /// Processes that delete at once; other deletions wait for them.
@@ -114,7 +116,9 @@ impl Workspaces {
                 return Ok(Some(LaunchRefusal::DiskFull { free, floor: self.floor }));
             }
             match fs::symlink_metadata(&path) {
-                Ok(meta) if meta.is_dir() && meta.uid() == self.owner.uid() => return Ok(None),
+                Ok(meta) if meta.is_dir() && meta.uid() == self.owner.uid() => {
+                    return open_to_owner(&path, &meta).map(|()| None);
+                }
                 Ok(_) => return Err(Fault::new(nix::errno::Errno::ENOTDIR, path.to_string_lossy())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error).about(path.display()),
@@ -314,6 +318,16 @@ fn make_directory(path: &Path) -> Result<(), Fault> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.about(path.display()),
     }
+}
+
+/// Lets the owner in again where a command has closed its home to itself: nothing could run there any more. The
+/// directory is what `meta` says, as nobody but root can put another one in its place.
+fn open_to_owner(path: &Path, meta: &Metadata) -> Result<(), Fault> {
+    let mode = meta.mode() & 0o7777;
+    if mode & OWNERS == OWNERS {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode | OWNERS)).about(path.display())
 }
 
 #[cfg(test)]

@@ -133,23 +133,27 @@ pub fn start_deleting(directory: &Path, owner: &Account) -> Result<OwnedFd, Faul
 /// # Errors
 /// errno of clone(2).
 pub fn start_as(owner: &Account, alone: bool, work: impl FnOnce()) -> Result<OwnedFd, Fault> {
-    start_with(owner, alone, &[], work)
+    start(|| confine(owner, &[], caps::clear_all_sets), alone, work)
 }
 
-/// As [`start_as`], with descriptors that it keeps.
+/// Starts a process that has the user's rights and may read every directory: what its owner has closed hides nothing
+/// from a count. It changes nothing, and has the descriptors that it keeps to say what it found.
 ///
 /// # Errors
 /// errno of clone(2).
-pub fn start_with(
-    owner: &Account,
+pub fn start_counting(owner: &Account, keep: &[RawFd], work: impl FnOnce()) -> Result<OwnedFd, Fault> {
+    start(|| confine(owner, keep, caps::keep_search), false, work)
+}
+
+fn start(
+    confine: impl FnOnce() -> Result<(), Fault>,
     alone: bool,
-    keep: &[RawFd],
     work: impl FnOnce(),
 ) -> Result<OwnedFd, Fault> {
     match clone_process(CloneOptions { namespaces: 0, cgroup: None })? {
         Cloned::Parent { pidfd, .. } => Ok(pidfd),
         Cloned::Child => {
-            let confined = confine(owner, keep);
+            let confined = confine();
             if confined.is_ok() {
                 if alone {
                     kill_everything_of_own_uid();
@@ -164,13 +168,13 @@ pub fn start_with(
     }
 }
 
-fn confine(owner: &Account, keep: &[RawFd]) -> Result<(), Fault> {
+fn confine(owner: &Account, keep: &[RawFd], last: impl FnOnce() -> Result<u64, Fault>) -> Result<(), Fault> {
     fds::close_all_but(keep)?;
     caps::drop_bounding_set()?;
     caps::lock_securebits()?;
     ids::drop_groups()?;
     ids::become_account(owner)?;
-    caps::clear_all_sets()?;
+    last()?;
     init::no_new_privs()
 }
 

@@ -47,7 +47,7 @@ async fn ask(gateway: &Gateway, method: &str, path: &str) -> Answer {
 
 #[tokio::test]
 async fn they_are_listed_shown_and_deleted() {
-    let gateway = measuring(report(0, "8192 3\n"));
+    let gateway = measuring(report(0, "8192 3 1\n"));
     let answer = ask(&gateway, "GET", "/v1/workspaces").await;
     let list = json!({ "workspaces": [
         { "name": "cache", "modified": 17 }, { "name": "my-project", "modified": 1_764_489_600 },
@@ -55,7 +55,7 @@ async fn they_are_listed_shown_and_deleted() {
     assert_eq!((answer.status, answer.json()), (200, list));
     for query in ["", "?profile=small"] {
         let answer = ask(&gateway, "GET", &format!("/v1/workspaces/my-project{query}")).await;
-        let detail = json!({ "name": "my-project", "modified": 1_764_489_600, "bytes": 8192, "files": 3 });
+        let detail = json!({ "name": "my-project", "modified": 1_764_489_600, "bytes": 8192, "files": 3, "closed": 1 });
         assert_eq!((answer.status, answer.json()), (200, detail));
     }
     let answer = ask(&gateway, "DELETE", "/v1/workspaces/my-project").await;
@@ -64,7 +64,7 @@ async fn they_are_listed_shown_and_deleted() {
 
 #[tokio::test]
 async fn none_of_that_name_is_404_and_one_in_use_429() {
-    let gateway = measuring(report(0, "8192 3\n"));
+    let gateway = measuring(report(0, "8192 3 1\n"));
     let answer = ask(&gateway, "GET", "/v1/workspaces/other").await;
     assert_eq!(answer.failed(404, "not_found"), "workspace: there is none of the name `other`");
     assert!(answer.hint().contains("GET /v1/workspaces"));
@@ -93,13 +93,13 @@ async fn what_is_no_name_is_400_and_nothing_is_asked() {
 async fn a_measure_that_did_not_end_well_is_no_answer() {
     let hint = Hint { layer: "limits".into(), what: "it was long".into(), remedy: "raise wall".into() };
     for bad in [
-        report(1, "8192 3\n"),
+        report(1, "8192 3 1\n"),
         report(0, "nonsense"),
         ExitReport {
             ended_by: EndedBy::WallTimeout,
             exit_code: None,
             hint: Some(hint),
-            ..report(0, "8192 3\n")
+            ..report(0, "8192 3 1\n")
         },
     ] {
         let answer = ask(&measuring(bad.clone()), "GET", "/v1/workspaces/my-project").await;

@@ -176,6 +176,41 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
 }
 
 #[test]
+fn what_is_closed_to_its_owner_hides_nothing_and_stays_closed() {
+    let executor = Executor::start(SMALL);
+    let mode = |path: &str| fs::metadata(directory(&executor, "work").join(path)).unwrap().mode() & 0o777;
+    ran(
+        &executor,
+        "work",
+        "mkdir -p h/d; head -c 3M /dev/zero > h/d/f; sync h/d/f; chmod 300 h/d; chmod 000 h",
+    );
+    // Looked at while it is used, and after its end.
+    let report = ran(&executor, "work", "head -c 2M /dev/zero > g; sync g; sleep 60");
+    assert_eq!((report.ended_by, mode("h")), (EndedBy::DiskLimit, 0), "{report:?}");
+    let report = ran(&executor, "work", "rm g; echo x > new");
+    assert!(report.hint.as_ref().is_some_and(|hint| hint.what.contains("named_workspace")), "{report:?}");
+    ran(&executor, "work", "sleep 0.3");
+    assert_eq!(inside(&executor, "work", "echo x > new; cat new"), "x\n");
+    assert_eq!(mode("h"), 0);
+    // A command's own look cannot see there, and says so.
+    let request = RunRequest { workspace: Some("work".to_owned()), ..RunRequest::new(Action::Measure) };
+    let measured = executor.events(request).report.stdout.unwrap();
+    assert!(measured.ends_with(" 2 1\n"), "{measured}");
+}
+
+#[test]
+fn one_whose_top_is_closed_is_open_to_the_next_command() {
+    let executor = Executor::start("");
+    for closed in ["000", "300", "400", "600"] {
+        assert_eq!(inside(&executor, "work", &format!("echo {closed} > f; chmod {closed} .")), "");
+        assert_eq!(inside(&executor, "work", "cat f; stat -c %a ."), format!("{closed}\n700\n"));
+    }
+    // What else it may be stays.
+    inside(&executor, "work", "chmod 1070 .");
+    assert_eq!(inside(&executor, "work", "stat -c %a ."), "1770\n");
+}
+
+#[test]
 fn a_launch_waits_for_no_more_than_a_while_where_others_come_and_go() {
     let executor = Executor::start("[profiles.default.limits]\nnamed_workspace_files = 100_000");
     let many = "for d in $(seq 40); do mkdir $d; cd $d; touch $(seq 300); cd ..; done";

@@ -238,8 +238,8 @@ fn errands_read_write_and_measure_without_a_program() {
     };
     assert!(executor.events(request).stdout == large);
     let measured = errand(Action::Measure, None).report.stdout.unwrap();
-    let (bytes, files) = measured.trim().split_once(' ').unwrap();
-    assert_eq!(files, "2");
+    let (bytes, rest) = measured.trim().split_once(' ').unwrap();
+    assert_eq!(rest, "2 0");
     assert!((3_000_000..4_000_000).contains(&bytes.parse::<u64>().unwrap()), "{measured}");
     let nothing = errand(Action::Nothing, None).report;
     assert_eq!((nothing.exit_code, nothing.stdout_bytes), (Some(0), 0));

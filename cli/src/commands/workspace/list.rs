@@ -73,12 +73,18 @@ fn description(detail: &WorkspaceDetail) -> String {
     let size = Bytes(detail.bytes).to_string();
     let exact = detail.bytes.to_string();
     let size = if size == exact { size } else { format!("{exact} ({size})") };
-    output::table(&[
+    let mut rows = vec![
         ["name".to_owned(), output::visible(&detail.name)],
         ["bytes".to_owned(), size],
         ["files".to_owned(), detail.files.to_string()],
         ["last change".to_owned(), time(detail.modified)],
-    ])
+    ];
+    if detail.closed > 0 {
+        let closed =
+            format!("{} (directories without rights for their owner, not counted above)", detail.closed);
+        rows.insert(3, ["closed".to_owned(), closed]);
+    }
+    output::table(&rows)
 }
 
 /// `2026-11-30T04:05:06Z`.
@@ -98,8 +104,11 @@ mod tests {
         let expected =
             "NAME        LAST CHANGE\na           1970-01-01T00:00:00Z\nmy-project  2025-11-30T08:00:00Z\n";
         assert_eq!(listing(&workspaces), expected);
-        let detail = WorkspaceDetail { name: "a".into(), modified: u64::MAX, bytes: 3 << 20, files: 7 };
+        let detail =
+            WorkspaceDetail { name: "a".into(), modified: u64::MAX, bytes: 3 << 20, files: 7, closed: 0 };
         let expected = "name         a\nbytes        3145728 (3M)\nfiles        7\nlast change  18446744073709551615 s\n";
         assert_eq!(description(&detail), expected);
+        let closed = description(&WorkspaceDetail { closed: 2, ..detail });
+        assert!(closed.contains("closed       2 (directories without rights for their owner"), "{closed}");
     }
 }

@@ -18,7 +18,7 @@ use std::{
     io::{self, Write},
     os::fd::AsFd,
 };
-use tree::Size;
+use tree::{Measured, Size};
 
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
 /// error. What is written takes at most `room`. Returns only for a program, which is none.
@@ -48,8 +48,9 @@ fn output() -> io::Result<File> {
     Ok(io::stdout().as_fd().try_clone_to_owned()?.into())
 }
 
-fn say(size: tree::Size) -> io::Result<()> {
-    output()?.write_all(format!("{} {}\n", size.bytes, size.files).as_bytes())
+fn say(found: Measured) -> io::Result<()> {
+    let Measured { size, closed } = found;
+    output()?.write_all(format!("{} {} {closed}\n", size.bytes, size.files).as_bytes())
 }
 
 fn copy(mut from: impl io::Read, mut to: impl Write) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use nix::{
     dir::Dir,
+    errno::Errno,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
@@ -25,72 +26,159 @@ impl Size {
     pub const ENDLESS: Self = Self { bytes: u64::MAX, files: u64::MAX };
 }
 
-/// Counts what is below a directory, up to `most` names.
-///
-/// It goes down and up by descriptors, one at a time: a path can be longer than any that the kernel takes.
-///
-/// # Errors
-/// The top cannot be opened. What cannot be read below it counts as what is seen of it.
-pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
-    let mut linked = HashSet::new();
-    let mut at = open(top, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-    let own = fstat(&at)?;
-    let empty = u64::try_from(own.st_blksize).unwrap_or(0);
-    let mut size = Size { bytes: blocks(&own).saturating_sub(empty), files: 0 };
-    // The directories still to be entered, for each level down to the one that `at` is.
-    let mut pending = vec![list(&at, &mut size, &mut linked)];
-    while size.files < most {
-        let Some(level) = pending.last_mut() else { break };
-        let next = match level.pop() {
-            Some(name) => match openat(&at, &*name, DIRECTORY, Mode::empty()) {
-                Ok(next) => {
-                    pending.push(list(&next, &mut size, &mut linked));
-                    next
-                }
-                // Closed to its owner, gone, or something else by now.
-                Err(_) => continue,
-            },
-            None => {
-                pending.pop();
-                if pending.is_empty() {
-                    break;
-                }
-                openat(&at, "..", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?
-            }
-        };
-        at = next;
-    }
-    Ok(size)
+/// What was found in a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// What was seen.
+    pub size: Size,
+    /// Directories closed to whoever counts; what is in them is not in the size.
+    pub closed: u64,
 }
 
-const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+/// Counts what is below a directory, up to `most` names.
+///
+/// It goes down and up by descriptors, one at a time: a path can be longer than any that the kernel takes. A directory
+/// may be moved while it is looked into, so what is above it is what it was on the way down, or is found anew from the
+/// top: whoever counts may be allowed to read more than whoever moves.
+///
+/// # Errors
+/// The top cannot be opened, or something below it cannot be looked at that is neither gone nor closed.
+pub fn measure(top: &Path, most: u64) -> io::Result<Measured> {
+    let top = open(top, LISTED, Mode::empty())?;
+    let own = fstat(&top)?;
+    let empty = u64::try_from(own.st_blksize).unwrap_or(0);
+    let mut count = Count::default();
+    count.found.size.bytes = blocks(&own).saturating_sub(empty);
+    let mut at = openat(&top, ".", LISTED, Mode::empty())?;
+    // For each level down to the one that `at` is.
+    let mut levels =
+        vec![Level { name: CString::default(), identity: identity(&own), pending: count.list(&at)? }];
+    while count.found.size.files < most {
+        let Some(level) = levels.last_mut() else { break };
+        at = match level.pending.pop() {
+            Some(name) => {
+                let Some(next) = count.unless_hidden(openat(&at, &*name, DIRECTORY, Mode::empty()))? else {
+                    continue;
+                };
+                let identity = identity(&fstat(&next)?);
+                levels.push(Level { name, identity, pending: count.list(&next)? });
+                next
+            }
+            None => {
+                levels.pop();
+                let Some(above) = levels.last() else { break };
+                match known(openat(&at, "..", LISTED, Mode::empty()), above)? {
+                    Some(next) => next,
+                    None => descend(&top, &mut levels)?,
+                }
+            }
+        };
+    }
+    Ok(count.found)
+}
+
+const LISTED: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
+const DIRECTORY: OFlag = LISTED.union(OFlag::O_NOFOLLOW);
 /// Unit of `st_blocks` (stat(3type)), bytes.
 const BLOCK: u64 = 512;
 
-/// Adds what is in a directory to the size; gives the names of its directories.
-fn list(at: &OwnedFd, size: &mut Size, linked: &mut HashSet<(u64, u64)>) -> Vec<CString> {
-    let mut directories = Vec::new();
-    // A descriptor of its own: a directory that is listed closes the one it was given.
-    let Ok(own) = openat(at, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) else {
-        return directories;
-    };
-    let Ok(mut entries) = Dir::from_fd(own) else { return directories };
-    for entry in entries.iter().flatten() {
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
+/// A directory on the way down.
+struct Level {
+    /// In the one above.
+    name: CString,
+    identity: (u64, u64),
+    /// Its directories that are still to be entered.
+    pending: Vec<CString>,
+}
+
+/// What tells a directory from every other: its device and inode.
+fn identity(stat: &FileStat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// The directory, if it is the one of that level.
+fn known(opened: nix::Result<OwnedFd>, level: &Level) -> io::Result<Option<OwnedFd>> {
+    match opened {
+        Ok(next) => {
+            Ok(Some(next).filter(|next| fstat(next).is_ok_and(|stat| identity(&stat) == level.identity)))
         }
-        let Ok(stat) = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { continue };
-        let is_directory = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-        if is_directory {
-            directories.push(name.to_owned());
-        } else if stat.st_nlink > 1 && !linked.insert((stat.st_dev, stat.st_ino)) {
-            continue;
-        }
-        size.files += 1;
-        size.bytes += blocks(&stat);
+        Err(errno) if errno == Errno::EACCES || is_gone(errno) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
-    directories
+}
+
+/// Goes down again by the names of these levels, as far as they still are what they were; the rest is left out.
+fn descend(top: &OwnedFd, levels: &mut Vec<Level>) -> io::Result<OwnedFd> {
+    let mut at = openat(top, ".", LISTED, Mode::empty())?;
+    for depth in 1..levels.len() {
+        match known(openat(&at, &*levels[depth].name, DIRECTORY, Mode::empty()), &levels[depth])? {
+            Some(next) => at = next,
+            None => {
+                levels.truncate(depth);
+                break;
+            }
+        }
+    }
+    Ok(at)
+}
+
+/// Whether there is no longer what there was.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP)
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Count {
+    found: Measured,
+    /// What has several names and was counted.
+    linked: HashSet<(u64, u64)>,
+}
+
+impl Count {
+    /// None of what is gone, or closed to whoever counts.
+    fn unless_hidden<T>(&mut self, looked: nix::Result<T>) -> io::Result<Option<T>> {
+        match looked {
+            Ok(seen) => Ok(Some(seen)),
+            Err(Errno::EACCES) => {
+                self.found.closed += 1;
+                Ok(None)
+            }
+            Err(errno) if is_gone(errno) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Adds what is in a directory; gives the names of its directories.
+    fn list(&mut self, at: &OwnedFd) -> io::Result<Vec<CString>> {
+        let mut directories = Vec::new();
+        // A descriptor of its own: a directory that is listed closes the one it was given.
+        let Some(own) = self.unless_hidden(openat(at, ".", LISTED, Mode::empty()))? else {
+            return Ok(directories);
+        };
+        for entry in Dir::from_fd(own)?.iter() {
+            let Some(entry) = self.unless_hidden(entry)? else { break };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = match fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Err(errno) if is_gone(errno) => continue,
+                looked => self.unless_hidden(looked)?,
+            };
+            // Where one cannot be looked at, none can.
+            let Some(stat) = stat else { break };
+            let is_directory = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+            if is_directory {
+                directories.push(name.to_owned());
+            } else if stat.st_nlink > 1 && !self.linked.insert(identity(&stat)) {
+                continue;
+            }
+            self.found.size.files += 1;
+            self.found.size.bytes += blocks(&stat);
+        }
+        Ok(directories)
+    }
 }
 
 /// Bytes that something takes on the disk.
@@ -119,16 +207,46 @@ mod tests {
         symlink(top.join("elsewhere"), tree.join("link")).unwrap();
         let blocks = |path: &str| fs::symlink_metadata(tree.join(path)).unwrap().blocks() * BLOCK;
         let bytes = ["a", "a/b", "a/b/file", "link"].map(blocks).iter().sum();
-        assert_eq!(measure(&tree, COUNT_MAX).unwrap(), Size { bytes, files: 4 });
-        assert!(measure(&tree, 1).unwrap().files < 4);
+        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes, files: 4 });
+        assert!(measure(&tree, 1).unwrap().size.files < 4);
         // The names of one file alone.
         let before = fs::metadata(&tree).unwrap().blocks();
         for number in 0..2000 {
             fs::hard_link(tree.join("again"), tree.join(format!("{number:0>200}"))).unwrap();
         }
         let grown = (fs::metadata(&tree).unwrap().blocks() - before) * BLOCK;
-        assert_eq!(measure(&tree, COUNT_MAX).unwrap(), Size { bytes: bytes + grown, files: 4 });
+        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes: bytes + grown, files: 4 });
         assert!(measure(&top.join("none"), 1).is_err());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn whoever_moves_directories_leads_the_count_nowhere_else() {
+        let top = std::env::temp_dir().join(format!("cordon-moved-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&top);
+        // Moved up by one, what is two above it is above the tree.
+        let (tree, below, beside) = (top.join("tree"), top.join("tree/a/c"), top.join("tree/c"));
+        fs::create_dir_all(below.join("d/e/f")).unwrap();
+        // Names that are still to be looked into where the count must never come.
+        for name in 0..50 {
+            fs::create_dir_all(tree.join(name.to_string())).unwrap();
+            fs::create_dir_all(top.join(name.to_string()).join("strange/s/s/s/s/s/s/s/s/s/s")).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| {
+                for _ in 0..5000 {
+                    fs::rename(&below, &beside).unwrap();
+                    fs::rename(&beside, &below).unwrap();
+                }
+            });
+            while !moving.is_finished() {
+                let found = measure(&tree, COUNT_MAX).unwrap();
+                // It may be seen in both places, or in none.
+                assert!((51..=59).contains(&found.size.files), "{found:?}");
+            }
+        });
+        let found = measure(&tree, COUNT_MAX).unwrap();
+        assert_eq!((found.size.files, found.closed), (55, 0));
         fs::remove_dir_all(top).unwrap();
     }
 
@@ -140,7 +258,7 @@ mod tests {
         let script = "import os, sys\nos.chdir(sys.argv[1])\nfor _ in range(100):\n  os.mkdir('d' * 100); os.mkdir('e'); os.chdir('d' * 100)";
         let python = std::process::Command::new("python3").args(["-c", script]).arg(&top).status().unwrap();
         assert!(python.success());
-        assert_eq!(measure(&top, COUNT_MAX).unwrap().files, 200);
+        assert_eq!(measure(&top, COUNT_MAX).unwrap().size.files, 200);
         fs::remove_dir_all(top).unwrap();
     }
 }
