@@ -92,6 +92,9 @@ pub(super) fn explain(outcome: &Outcome, asked: Asked<'_>) -> Hint {
         ("files", _) => {
             "name a path that is free or a file's, through directories inside the workspace".to_owned()
         }
+        ("workspace", Errno::ETIMEDOUT) => {
+            "try again when nothing else runs in it; if it stays so, delete it and begin anew".to_owned()
+        }
         ("audit", errno) => recording::remedy(errno),
         _ => format!("this host could not set up `{step}`; see `cordon doctor`"),
     };
@@ -131,6 +134,8 @@ mod tests {
         let hint = failed("files", Errno::ENOSPC, "a/b");
         assert_eq!(hint.what, "a/b: the workspace would hold more than 512M (workspace)");
         assert!(hint.remedy.contains("(--workspace)"), "{hint:?}");
+        let hint = failed("workspace", Errno::ETIMEDOUT, "how much is in w cannot be told");
+        assert!(hint.remedy.contains("delete it and begin anew"), "{hint:?}");
         let hint = failed("mounts", Errno::EPERM, "a\nb");
         assert_eq!(hint.what, "a\\nb: Operation not permitted");
         assert!(hint.remedy.contains("cordon doctor"));
