@@ -12,7 +12,8 @@ mod walk;
 pub use files::{DEFAULT_MODE, put};
 
 use super::plan::Place;
-use crate::{sealed::Work, sys::process::exit_now};
+use crate::{profile::Profile, sealed::Work, sys::process::exit_now};
+use nix::errno::Errno;
 use std::{
     fs::File,
     io::{self, Write},
@@ -22,7 +23,7 @@ use tree::Size;
 
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
 /// error. What is written takes at most `room`. Returns only for a program, which is none.
-pub fn perform(work: &Work, place: &Place, mut room: Size) {
+pub fn perform(work: &Work, profile: &Profile, place: &Place, mut room: Size) {
     let home = &place.home;
     let (about, done) = match work {
         Work::Program(_) => return,
@@ -38,7 +39,11 @@ pub fn perform(work: &Work, place: &Place, mut room: Size) {
         }
     };
     if let Err(error) = &done {
-        let _ = writeln!(io::stderr(), "{about}: {}", files::explain(error));
+        let why = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EDQUOT) => profile.beyond_room(true),
+            _ => files::explain(error),
+        };
+        let _ = writeln!(io::stderr(), "{about}: {why}");
     }
     exit_now(i32::from(done.is_err()))
 }
