@@ -18,8 +18,12 @@ use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd,
+    time::Duration,
 };
 use tree::Size;
+
+/// Longest that a workspace is counted for whoever asks how much is in it.
+const MEASURE_TIME: Duration = Duration::from_secs(10);
 
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
 /// error. What is written takes at most `room`. Returns only for a program, which is none.
@@ -33,7 +37,9 @@ pub fn perform(work: &Work, profile: &Profile, place: &Place, mut room: Size) {
             (&path[..], made.and_then(|made| made.fill(io::stdin(), room.bytes)))
         }
         Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
-        Work::Measure => ("the workspace", tree::measure(home, tree::COUNT_MAX).and_then(say)),
+        Work::Measure => {
+            ("the workspace", tree::measure_for(home, tree::COUNT_MAX, MEASURE_TIME).and_then(say))
+        }
         Work::Collect(patterns) => {
             ("collecting", output().and_then(|out| collect::collect(home, patterns, out)))
         }

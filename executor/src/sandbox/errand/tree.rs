@@ -1,11 +1,19 @@
 //! The size of a directory tree, counted without following a link and however deep it is.
 
+use cordon_protocol::Bytes;
 use nix::{
     dir::Dir,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
-use std::{collections::HashSet, ffi::CString, io, os::fd::OwnedFd, path::Path};
+use std::{
+    collections::HashSet,
+    ffi::CString,
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// Names that are looked at before the rest is taken to be endless: a tree can be changed while it is counted.
 pub const COUNT_MAX: u64 = 10_000_000;
@@ -32,6 +40,19 @@ impl Size {
 /// # Errors
 /// The top cannot be opened. What cannot be read below it counts as what is seen of it.
 pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
+    measure_until(top, most, None)
+}
+
+/// As [`measure`], for so long. Landlock looks at every directory above one that is opened, so that a tree as deep as may be
+/// would take hours.
+///
+/// # Errors
+/// It could not be counted in that time.
+pub(super) fn measure_for(top: &Path, most: u64, time: Duration) -> io::Result<Size> {
+    measure_until(top, most, Some((Instant::now() + time, time)))
+}
+
+fn measure_until(top: &Path, most: u64, end: Option<(Instant, Duration)>) -> io::Result<Size> {
     let mut linked = HashSet::new();
     let mut at = open(top, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
     let own = fstat(&at)?;
@@ -40,6 +61,14 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
     // The directories still to be entered, for each level down to the one that `at` is.
     let mut pending = vec![list(&at, &mut size, &mut linked)];
     while size.files < most {
+        if let Some((_, time)) = end.filter(|(until, _)| Instant::now() >= *until) {
+            let Size { bytes, files } = size;
+            let (bytes, depth, time) = (Bytes(bytes), pending.len(), time.as_secs());
+            return Err(io::Error::other(format!(
+                "it is too much or too deep to be counted in {time} s: {bytes} in {files} files so far, {depth} directories \
+                 deep; remove what is that deep"
+            )));
+        }
         let Some(level) = pending.last_mut() else { break };
         let next = match level.pop() {
             Some(name) => match openat(&at, &*name, DIRECTORY, Mode::empty()) {
@@ -55,7 +84,8 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Size> {
                 if pending.is_empty() {
                     break;
                 }
-                openat(&at, "..", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?
+                // Not to be read again.
+                openat(&at, "..", OFlag::O_DIRECTORY | OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?
             }
         };
         at = next;
@@ -141,6 +171,12 @@ mod tests {
         let python = std::process::Command::new("python3").args(["-c", script]).arg(&top).status().unwrap();
         assert!(python.success());
         assert_eq!(measure(&top, COUNT_MAX).unwrap().files, 200);
+        assert_eq!(measure_for(&top, COUNT_MAX, Duration::from_secs(600)).unwrap().files, 200);
+        let late = measure_for(&top, COUNT_MAX, Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            late.contains("to be counted in 0 s: ") && late.contains(" in 2 files so far, 1 directories"),
+            "{late}"
+        );
         fs::remove_dir_all(top).unwrap();
     }
 }
