@@ -117,6 +117,19 @@ pub struct RawProfile {
 pub(crate) const OWN_PATHS: [&str; 5] = ["/proc", "/dev", "/sys", "/run", "/tmp"];
 
 impl Profile {
+    /// What is wrong with what does not fit into a workspace, a named one or a private one.
+    pub(crate) fn beyond_room(&self, named: bool) -> String {
+        let most = match named {
+            true => format!(
+                "{} (named_workspace) or {} files (named_workspace_files)",
+                Bytes(self.named_workspace),
+                self.named_workspace_files
+            ),
+            false => format!("{} (workspace)", Bytes(self.workspace)),
+        };
+        format!("the workspace would hold more than {most}")
+    }
+
     /// The default and ceiling of a limit.
     pub fn limit(&self, field: LimitField) -> LimitRange {
         self.limits[position(field)]

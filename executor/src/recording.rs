@@ -1,6 +1,6 @@
 //! What there is to say of an audit trail that cannot be written: to whoever's command did not run, and to `cordon doctor`.
 
-use crate::sandbox::steps::OWN_WORDS;
+use crate::sandbox::steps::{GONE, OWN_WORDS};
 use cordon_protocol::{Health, LayerReport};
 use nix::errno::Errno;
 use std::path::Path;
@@ -27,6 +27,11 @@ pub fn layer(trail: &Path, problem: Option<(Errno, &str)>) -> LayerReport {
             let remedy = "have root see to the audit trail (`cordon audit verify` shows what was changed): the executor does not start \
                 on one that ends otherwise than it did, nor write on in another file";
             (Health::Missing, format!("{trail} is not as it was written: {detail}"), Some(remedy.to_owned()))
+        }
+        Some((GONE, detail)) => {
+            let remedy = "unless somebody has moved it away on purpose, it was removed: the log has marks of what was in it \
+                (`audit head`; `cordon audit verify --anchors`), and copies may be elsewhere; the next line begins it anew";
+            (Health::Missing, format!("{trail} {detail}"), Some(remedy.to_owned()))
         }
         Some((errno, detail)) => {
             (Health::Missing, format!("{trail} cannot be written: {detail}"), Some(remedy(errno)))

@@ -102,7 +102,65 @@ fn a_limit_or_a_directory_that_is_gone_is_told_and_nothing_is_written_by_asking(
     fs::remove_dir_all(&log).unwrap();
     assert_bad(&executor, "audit.jsonl: No such file or directory", "make the directory");
     fs::create_dir(&log).unwrap();
+    // Commands run, and what was there is missed until the trail is begun anew.
+    assert_told(&executor, "is empty, though lines up to number ", "it was removed");
+    executor.assert_works();
     assert_good(&executor);
+}
+
+#[test]
+fn a_trail_that_was_emptied_or_removed_is_told_until_it_is_begun_anew() {
+    let executor = with_own_log(&[]);
+    assert_good(&executor);
+    let at = executor.directory().to_owned();
+    let (trail, older) = (at.join("log/audit.jsonl"), at.join("log/audit.jsonl.1"));
+    // As a rotation does; then that is gone too.
+    fs::rename(&trail, &older).unwrap();
+    let (layer, status) = doctor(&executor);
+    assert_eq!((layer.health, status), (Health::Ok, 0), "{layer:?}");
+    let kept = at.join("kept");
+    fs::rename(&older, &kept).unwrap();
+    assert_told(
+        &executor,
+        "audit.jsonl is empty, though lines up to number ",
+        "`cordon audit verify --anchors`",
+    );
+    assert_good_once_written(&executor);
+    let configuration = at.join("executor.toml");
+    let look = || {
+        assert_eq!(probed(&configuration).health, Health::Ok);
+        for (empty, problem) in
+            [(true, "is empty, though lines up to"), (false, "is not there, though lines up to")]
+        {
+            if empty {
+                fs::write(&trail, "").unwrap()
+            } else {
+                fs::remove_file(&trail).unwrap()
+            }
+            let layer = probed(&configuration);
+            assert_eq!(layer.health, Health::Missing, "{layer:?}");
+            assert!(layer.detail.contains(problem), "{layer:?}");
+        }
+        // Without the mark of its end, the texts beside it tell.
+        for name in ["audit.head", "audit.synced"] {
+            fs::rename(at.join("state").join(name), at.join(name)).unwrap();
+        }
+        let layer = probed(&configuration);
+        assert!(
+            layer.detail.contains("is not there, though commands.jsonl beside it has texts"),
+            "{layer:?}"
+        );
+        for name in ["audit.head", "audit.synced"] {
+            fs::rename(at.join(name), at.join("state").join(name)).unwrap();
+        }
+    };
+    assert_good(&executor.again_after(look).0);
+}
+
+/// Whether all is well once a line more is written.
+fn assert_good_once_written(executor: &Executor) {
+    executor.assert_works();
+    assert_good(executor);
 }
 
 /// What a probe says of the trail.

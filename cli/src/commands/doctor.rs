@@ -14,7 +14,8 @@ Examples:
   sudo cordon doctor        the same; when none runs, probe this host
   cordon doctor --json | jq -r '.[] | select(.health != \"ok\") | .layer'
 
-Exit status: 0 when no layer is missing and the audit trail can be written and ends as it was written, else 1.";
+Exit status: 0 when no layer is missing and the audit trail can be written, ends as it was written and was not \
+removed, else 1.";
 
 /// How to show it.
 #[derive(Debug, clap::Args)]

@@ -21,11 +21,11 @@ use crate::sandbox::{
     steps::{FailedStep, Fault, injected},
 };
 use cordon_protocol::{
-    CgroupMode, EndedBy,
+    CgroupMode, EndedBy, LimitName,
     audit::{About, Entry},
 };
 use nix::{errno::Errno, fcntl::OFlag, unistd::pipe2};
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 /// Room above the memory limit for RLIMIT_DATA, which counts what is reserved, not what is used: the
 /// sampled watchdog comes first, this only bounds how far a process gets between two samples.
@@ -49,6 +49,8 @@ pub(super) struct Wanted<'a> {
     pub(super) adds: bool,
     pub(super) collect: bool,
     pub(super) limits: AskedLimits,
+    /// How long it has waited for something, of the time that it has.
+    pub(super) waited: Duration,
 }
 
 impl Monitor {
@@ -68,11 +70,14 @@ impl Monitor {
         let limits = resolve(&plan.profile, &wanted.limits)?;
         // The request, its text, and the files where there are some.
         let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
-        self.check_concurrency(&plan, &peer)?;
+        let late = wanted.waited >= Duration::from_millis(limits.wall_ms);
+        if !late {
+            self.check_concurrency(&plan, &peer)?;
+        }
         let workspace = Some(wanted.workspace.clone()).filter(|name| !name.is_empty());
         let caps = caps_of(&plan.profile);
-        let opened =
-            workspace.as_ref().map(|name| self.resources.workspaces.open(peer.uid, name, caps)).transpose();
+        let opened = workspace.as_ref().filter(|_| !late);
+        let opened = opened.map(|name| self.resources.workspaces.open(peer.uid, name, caps)).transpose();
         let directory = match opened {
             _ if injected(WORKSPACE_STEP.0) => {
                 Err(FailedStep { name: WORKSPACE_STEP.0, fault: Errno::EIO.into() })
@@ -99,19 +104,28 @@ impl Monitor {
             Ok(directory) => directory,
             Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
         };
+        if late {
+            let outcome = late_outcome(&plan, wanted.waited, workspace.is_some());
+            return self.tell_end(connection, id, &limits, plan.profile.concurrency, outcome);
+        }
         let mut go = self.go(&plan, &limits, wanted.stdin, wanted.files);
         let found = directory.as_ref().map(|(_, size)| *size);
-        go.room = found.map_or(Size::ENDLESS, |size| Size {
-            bytes: caps.bytes.saturating_sub(size.bytes),
-            files: caps.files.saturating_sub(size.files),
-        });
         let full = found.is_some_and(|size| caps.are_exceeded_by(size));
+        let named = workspace.as_deref().map(|name| (peer.uid, name));
         let disk =
-            directory.as_ref().map(|(path, size)| self.resources.watch_over(path.clone(), *size, &plan));
+            directory.clone().zip(named).map(|(at, named)| self.resources.watch_over(named, at, &plan));
         let workspace_at = directory.map(|(path, _)| path);
         let asked = Asked { stdin: wanted.stdin, workspace: workspace_at, full, collect: wanted.collect };
         match launch(&mut self.resources, Arc::clone(&plan), limits, id, asked) {
             Ok(launched) => {
+                if let Some((size, name)) = found.zip(workspace.as_deref()) {
+                    go.room = Size::default();
+                    if wanted.adds || wanted.files {
+                        let left = caps.less(size);
+                        let workspaces = &mut self.resources.workspaces;
+                        go.room = workspaces.give_room((peer.uid, name), id, left, !wanted.adds);
+                    }
+                }
                 let order = Order {
                     id,
                     connection,
@@ -123,6 +137,7 @@ impl Monitor {
                     workspace,
                     disk,
                     collect: wanted.collect,
+                    waited: wanted.waited,
                 };
                 let (job, server_ends) = Job::new(order, launched);
                 self.outbox.push(&accepted(connection, id, &limits), server_ends);
@@ -142,10 +157,20 @@ impl Monitor {
         limits: &Limits,
         failed: &Report,
     ) -> Result<(), LaunchRefusal> {
-        let concurrency = plan.profile.concurrency;
+        self.tell_end(connection, id, limits, plan.profile.concurrency, failed_outcome(plan, failed))
+    }
+
+    /// Reports the end of what never had a process.
+    fn tell_end(
+        &mut self,
+        connection: ConnectionId,
+        id: JobId,
+        limits: &Limits,
+        concurrency: u32,
+        outcome: Outcome,
+    ) -> Result<(), LaunchRefusal> {
         let pipes = ended_pipes().map_err(|_| LaunchRefusal::Busy { concurrency })?;
         self.outbox.push(&accepted(connection, id, limits), pipes);
-        let outcome = failed_outcome(plan, failed);
         self.record_end(id, &outcome);
         self.outbox.push(&ToServer::Ended { connection, outcome }, Vec::new());
         Ok(())
@@ -247,5 +272,21 @@ fn failed_outcome(plan: &Plan, failed: &Report) -> Outcome {
         threads_seen: 0,
         unrouted: false,
         enforced: enforced(plan, &Held::default()),
+    }
+}
+
+/// The report of one whose time was over before it could be launched.
+fn late_outcome(plan: &Plan, waited: Duration, named: bool) -> Outcome {
+    let detail = match named {
+        true => "what is in its workspace was still being counted, or others were putting something in",
+        false => "what another command has left was still being ended",
+    };
+    let nothing = Report::Failed { step: String::new(), errno: 0, detail: detail.to_owned() };
+    Outcome {
+        ended_by: EndedBy::WallTimeout,
+        step: None,
+        wall_us: u64::try_from(waited.as_micros()).unwrap_or(u64::MAX),
+        limits_hit: vec![LimitName::Wall],
+        ..failed_outcome(plan, &nothing)
     }
 }

@@ -181,27 +181,30 @@ impl Monitor {
     /// When [`Self::launch_postponed`] is to be called at the latest.
     pub(super) fn postponed_until(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.postponed.iter().map(|arrived| arrived.since + LOOK_WAIT).filter(|until| *until > now).min()
+        let due = |arrived: &Arrived| [Some(arrived.since + LOOK_WAIT), self.time_is_over_at(arrived)];
+        self.postponed.iter().flat_map(due).flatten().filter(|until| *until > now).min()
     }
 
     /// Takes up the launches that had to wait, once they need no longer.
     pub(super) fn launch_postponed(&mut self) {
-        if !self.postponed.is_empty() && !self.is_clearing_up() {
-            for arrived in std::mem::take(&mut self.postponed) {
-                self.launch_or_postpone(arrived);
-            }
+        for arrived in std::mem::take(&mut self.postponed) {
+            self.launch_or_postpone(arrived);
         }
     }
 
     fn launch_or_postpone(&mut self, arrived: Arrived) {
-        if self.is_clearing_up() || self.awaits_look(&arrived) {
+        // What is refused is told so at once, and what has no more time that it is over.
+        let in_time = self.time_is_over_at(&arrived).is_some_and(|at| at > Instant::now());
+        let may_wait = in_time && self.stopping.is_none();
+        if may_wait && (self.is_clearing_up() || self.awaits_look(&arrived)) {
             return self.postponed.push(arrived);
         }
+        let waited = arrived.since.elapsed();
         let Arrived { message, sealed, fingerprints, .. } = arrived;
         if let ToMonitor::Launch { connection, profile, workspace, stdin, files, adds, collect, limits } =
             message
         {
-            let wanted = Wanted { profile: &profile, workspace, stdin, files, adds, collect, limits };
+            let wanted = Wanted { profile: &profile, workspace, stdin, files, adds, collect, limits, waited };
             if let Err(refusal) = self.launch(connection, wanted, sealed, fingerprints) {
                 self.refuse_launch(connection, profile, refusal);
             }

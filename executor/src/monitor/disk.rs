@@ -4,7 +4,7 @@
 //! walks the disk's own figures, which cost one call, tell when it is worth while to walk again. A floor of free
 //! space holds whatever a walk cannot see, such as a file that has no name any more.
 
-use super::walk::{Caps, Free, Walk, Walked};
+use super::walk::{Caps, Count, Free, Walk, Walked};
 use crate::{config::Account, sandbox::errand::tree::Size};
 use std::{
     os::fd::BorrowedFd,
@@ -31,6 +31,8 @@ pub(super) struct DiskWatch {
     path: PathBuf,
     owner: Account,
     caps: Caps,
+    /// Files after which a walk stops.
+    enough: u64,
     /// Bytes that must stay free.
     floor: u64,
     walk: Option<Walk>,
@@ -38,8 +40,8 @@ pub(super) struct DiskWatch {
     found: Size,
     /// What was free when it began.
     free: Free,
-    /// It was this command's, and nobody has asked for it yet.
-    fresh: bool,
+    /// All of what this command's last walk has found, which nobody has asked for yet.
+    fresh: Option<Count>,
     failures: u32,
     since: Instant,
     /// What was in it at the start, where that is too much.
@@ -50,11 +52,12 @@ pub(super) struct DiskWatch {
 }
 
 impl DiskWatch {
-    /// Over this directory, in which so much is, from now on.
+    /// Over this directory, in which so much is, from now on. Walks stop after so many files, which is where the caps do
+    /// or later.
     pub(super) fn new(
         path: PathBuf,
         owner: &Account,
-        caps: Caps,
+        (caps, enough): (Caps, u64),
         floor: u64,
         found: Size,
         now: Instant,
@@ -65,10 +68,11 @@ impl DiskWatch {
             path,
             owner: owner.clone(),
             caps,
+            enough,
             floor,
             walk: None,
             found,
-            fresh: false,
+            fresh: None,
             failures: 0,
             since: now,
             inherited: caps.are_exceeded_by(found).then_some(found),
@@ -131,13 +135,8 @@ impl DiskWatch {
     }
 
     /// What this command's last walk has found, once.
-    pub(super) fn take_found(&mut self) -> Option<(Size, Free)> {
-        std::mem::take(&mut self.fresh).then_some((self.found, self.free))
-    }
-
-    /// What it is held to.
-    pub(super) fn caps(&self) -> Caps {
-        self.caps
+    pub(super) fn take_found(&mut self) -> Option<Count> {
+        self.fresh.take()
     }
 
     /// Whether it was too large from the start, has not grown, and there is still time to make room.
@@ -165,7 +164,7 @@ impl DiskWatch {
     }
 
     fn start(&mut self, now: Instant, free: Free) {
-        match Walk::start(&self.path, &self.owner, self.caps.enough(), free, now) {
+        match Walk::start(&self.path, &self.owner, self.enough, free, now) {
             Ok(walk) => self.walk = Some(walk),
             Err(_) => self.failed(now),
         }
@@ -178,13 +177,12 @@ impl DiskWatch {
 
     fn take_answer(&mut self, now: Instant) {
         let Some(walk) = &mut self.walk else { return };
-        let (walked, since, free) = (walk.ask(now), walk.since, walk.free);
-        match walked {
+        match walk.ask(now) {
             Walked::NotYet => return,
             Walked::Failed => self.failed(now),
-            Walked::Found(size) => {
-                (self.found, self.free, self.fresh, self.failures) = (size, free, true, 0);
-                self.next_walk = now + WALK_INTERVAL.max((now - since) * WALK_REST);
+            Walked::Found(count) => {
+                (self.found, self.free, self.fresh, self.failures) = (count.size, count.free, Some(count), 0);
+                self.next_walk = now + WALK_INTERVAL.max((now - count.since) * WALK_REST);
             }
         }
         self.walk = None;
@@ -203,7 +201,8 @@ mod tests {
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
-        DiskWatch::new(path, &Account::of("execuser", uid, gid), caps, floor, Size::default(), Instant::now())
+        let (owner, caps) = (Account::of("execuser", uid, gid), (caps, caps.enough()));
+        DiskWatch::new(path, &owner, caps, floor, Size::default(), Instant::now())
     }
 
     #[test]

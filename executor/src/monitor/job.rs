@@ -131,6 +131,8 @@ pub(super) struct Order {
     pub(super) disk: Option<DiskWatch>,
     /// What the command leaves may be collected.
     pub(super) collect: bool,
+    /// How much of its time it has waited.
+    pub(super) waited: Duration,
 }
 
 /// What happened to a job that the monitor must tell the server.
@@ -151,9 +153,11 @@ const MESSAGES: usize = 8;
 impl Job {
     /// A job from a finished launch, and the server's ends of its pipes.
     pub(super) fn new(order: Order, launched: Launched) -> (Self, Vec<OwnedFd>) {
-        let Order { id, connection, peer_uid, plan, limits, go, sealed, workspace, disk, collect } = order;
+        let Order { id, connection, peer_uid, plan, limits, go, sealed, workspace, disk, collect, waited } =
+            order;
         let looks = plan.host.cgroup != CgroupMode::V2 || limits.cpu_time_ms.is_some() || disk.is_some();
-        let schedule = Schedule::new(Instant::now(), Duration::from_millis(limits.wall_ms), looks);
+        let time = Duration::from_millis(limits.wall_ms).saturating_sub(waited);
+        let schedule = Schedule::new(Instant::now(), time, looks);
         let mut for_command = sealed;
         for_command.extend(launched.command_ends);
         let job = Self {

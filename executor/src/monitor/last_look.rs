@@ -6,7 +6,7 @@ use super::{
     arriving::Arrived,
     job::{Job, Stage},
     link::{JobId, Outcome, ToMonitor, ToServer},
-    policy::authorize,
+    policy::{authorize, resolve},
     resources::caps_of,
 };
 use cordon_protocol::{EndedBy, LimitName};
@@ -53,7 +53,10 @@ impl Monitor {
         if job.stage == Stage::Ended {
             job.schedule.end(now);
         }
-        let is_over = job.disk.as_ref().is_some_and(|disk| disk.exceeds() || disk.began_full());
+        let is_over = job.disk.as_ref().is_some_and(|disk| {
+            // One that was let add nothing and failed may have failed of that, even where it has made room meanwhile.
+            disk.exceeds() || disk.began_full() && outcome.exit_code != Some(0)
+        });
         if is_over && !outcome.limits_hit.contains(&LimitName::Disk) {
             outcome.limits_hit.push(LimitName::Disk);
         }
@@ -67,7 +70,7 @@ impl Monitor {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let (Some(disk), Some(name)) = (&mut job.disk, &job.workspace) else { return };
         if let Some(found) = disk.take_found() {
-            self.resources.workspaces.remember(job.peer_uid, name, found, disk.caps());
+            self.resources.workspaces.remember(job.peer_uid, name, found);
         }
     }
 
@@ -80,17 +83,26 @@ impl Monitor {
         }
     }
 
+    /// When the time of a launch is over, which begins when it is taken; none for one that will be refused.
+    pub(super) fn time_is_over_at(&self, arrived: &Arrived) -> Option<Instant> {
+        let ToMonitor::Launch { connection, profile, limits, .. } = arrived.message() else { return None };
+        let peer = &self.connections.get(*connection)?.peer;
+        let plan = authorize(&self.plans, profile, peer).ok()?;
+        let limits = resolve(&plan.profile, limits).ok()?;
+        Some(arrived.since + Duration::from_millis(limits.wall_ms))
+    }
+
     /// Whether a launch has to wait until it is known how much is in its workspace.
     pub(super) fn awaits_look(&mut self, arrived: &Arrived) -> bool {
         let ToMonitor::Launch { connection, profile, workspace, files, adds, .. } = arrived.message() else {
             return false;
         };
-        let Some(peer) = self.connections.get(*connection).map(|found| &found.peer) else { return false };
-        // What is refused does not wait.
-        let Ok(plan) = authorize(&self.plans, profile, peer) else { return false };
         if workspace.is_empty() {
             return false;
         }
+        let Some(peer) = self.connections.get(*connection).map(|found| &found.peer) else { return false };
+        // What is refused does not wait.
+        let Ok(plan) = authorize(&self.plans, profile, peer) else { return false };
         let (uid, caps) = (peer.uid, caps_of(&plan.profile));
         let ends =
             |job: &Job| !job.is_live() && job.peer_uid == uid && job.workspace.as_ref() == Some(workspace);

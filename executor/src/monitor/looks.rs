@@ -4,7 +4,7 @@
 //! What is known bounds what starts: it outlives the command, so that many short ones cannot pile up what each alone was
 //! too short to be ended for. It is bounded itself; what is forgotten is measured anew before the next command starts.
 
-use super::walk::{Caps, Free, Walk, Walked};
+use super::walk::{Caps, Count, Free, Walk, Walked};
 use crate::{config::Account, sandbox::errand::tree::Size};
 use std::{
     collections::BTreeMap,
@@ -30,11 +30,10 @@ type Key = (u32, String);
 #[derive(Debug, Default)]
 struct Known {
     /// What was in it; none where nothing is known, though something starts only when it is.
-    size: Option<Size>,
-    /// Files after which that walk had stopped.
-    most: u64,
-    /// What was free when it began.
-    free: Free,
+    count: Option<Count>,
+    /// Files after which walks stop: as many as the largest caps ask for under which it is used. A count that stops earlier
+    /// would tell those nothing.
+    enough: u64,
     /// Something has started already before the walk that is due has ended.
     ahead: bool,
 }
@@ -79,13 +78,14 @@ impl Looks {
     pub(super) fn ask(&mut self, uid: u32, name: &str, caps: Caps) -> Answer {
         let key = (uid, name.to_owned());
         let known = self.known.get(&key);
-        let size = known
-            .and_then(|known| known.size.filter(|size| size.files < known.most || size.files > caps.files));
-        match size {
-            Some(size) => Answer::Holds(size),
-            None if self.looks.contains_key(&key) => Answer::Wait,
+        match known.and_then(|known| known.count.filter(|count| count.tells(caps))) {
+            Some(count) => Answer::Holds(count.size),
+            None if let Some(look) = self.looks.get_mut(&key) => {
+                look.is_to_do_for(caps.enough());
+                Answer::Wait
+            }
             // Told once; then it is tried again.
-            None if known.is_some_and(|known| known.size.is_none()) => {
+            None if known.is_some_and(|known| known.count.is_none()) => {
                 self.known.remove(&key);
                 Answer::Failed
             }
@@ -93,11 +93,22 @@ impl Looks {
         }
     }
 
+    /// When the count began that is known.
+    pub(super) fn counted(&self, uid: u32, name: &str) -> Option<Instant> {
+        Some(self.known.get(&(uid, name.to_owned()))?.count?.since)
+    }
+
+    /// Files after which a walk need not go on, whatever caps it is used under.
+    pub(super) fn enough(&self, uid: u32, name: &str, caps: Caps) -> u64 {
+        let known = self.known.get(&(uid, name.to_owned()));
+        known.map_or(0, |known| known.enough).max(caps.enough())
+    }
+
     /// Whether what the disk has lost since the last walk could have made it too large.
     pub(super) fn may_be_over(&self, uid: u32, name: &str, caps: Caps, free: Free) -> bool {
         let known = self.known.get(&(uid, name.to_owned()));
-        let size = known.and_then(|known| Some((known.size?, known.free)));
-        size.is_some_and(|(size, before)| before.may_have_filled(size, caps, free))
+        let count = known.and_then(|known| known.count);
+        count.is_some_and(|count| count.free.may_have_filled(count.size, caps, free))
     }
 
     /// Whether one may start before the walk that is due has ended: a single one, whatever the disk says, to which
@@ -113,18 +124,24 @@ impl Looks {
     }
 
     /// So much is in it.
-    pub(super) fn remember(&mut self, uid: u32, name: &str, found: (Size, Free), caps: Caps) {
-        let ahead = self.known.get(&(uid, name.to_owned())).is_some_and(|known| known.ahead);
-        let known = Known { size: Some(found.0), most: caps.enough(), free: found.1, ahead };
-        self.learn((uid, name.to_owned()), known);
+    pub(super) fn remember(&mut self, uid: u32, name: &str, found: Count) {
+        self.learn((uid, name.to_owned()), found, false);
     }
 
-    fn learn(&mut self, key: Key, known: Known) {
+    /// Takes in a count, of a walk that was due or of a command's watch.
+    fn learn(&mut self, key: Key, found: Count, was_due: bool) {
+        let known = self.entry(key);
+        known.count = Some(known.count.map_or(found, |before| before.with(found)));
+        known.enough = known.enough.max(found.most);
+        known.ahead &= !was_due;
+    }
+
+    fn entry(&mut self, key: Key) -> &mut Known {
         if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&key) {
             // Whichever: it is measured anew when it is used again.
             self.known.pop_first();
         }
-        self.known.insert(key, known);
+        self.known.entry(key).or_default()
     }
 
     /// It is no longer there.
@@ -136,7 +153,7 @@ impl Looks {
 
     /// Walks through it as soon as there is room, and after one that is under way. A launch may wait for it.
     pub(super) fn look(&mut self, key: (u32, &str), path: PathBuf, caps: Caps, awaited: bool, due: Instant) {
-        let most = caps.enough();
+        let most = self.enough(key.0, key.1, caps);
         let look = self.looks.entry((key.0, key.1.to_owned())).or_insert_with(|| Look {
             path,
             most,
@@ -179,14 +196,14 @@ impl Looks {
         for key in keys {
             let room = self.has_room(key.0);
             if let Some(mut look) = self.looks.remove(&key) {
-                if let Some(known) = look.go_on(owner, room, now) {
-                    self.learn(key.clone(), known);
+                if let Some(found) = look.go_on(owner, room, now) {
+                    self.learn(key.clone(), found, true);
                 }
                 if look.failures >= FAILURES_MAX {
                     // Whoever waits is told; else the next command has it measured anew.
                     self.known.remove(&key);
                     if look.awaited {
-                        self.learn(key, Known::default());
+                        self.entry(key);
                     }
                 } else if look.walk.is_some() || look.again {
                     self.looks.insert(key, look);
@@ -197,20 +214,25 @@ impl Looks {
 }
 
 impl Look {
+    /// Another one follows where this one stops too early for somebody who waits.
+    fn is_to_do_for(&mut self, most: u64) {
+        self.most = self.most.max(most);
+        self.again |= self.walk.as_ref().is_some_and(|walk| walk.most < most);
+    }
+
     /// Takes in what the walk has found, and begins it where there is room. With neither a walk nor another one to come
     /// it is done.
-    fn go_on(&mut self, owner: &Account, room: bool, now: Instant) -> Option<Known> {
-        let mut known = None;
+    fn go_on(&mut self, owner: &Account, room: bool, now: Instant) -> Option<Count> {
+        let mut found = None;
         if let Some(walk) = &mut self.walk {
-            let (walked, free, most) = (walk.ask(now), walk.free, walk.most);
-            match walked {
+            match walk.ask(now) {
                 Walked::NotYet => return None,
                 Walked::Failed => (self.failures, self.again) = (self.failures + 1, true),
-                Walked::Found(size) => known = Some(Known { size: Some(size), most, free, ahead: false }),
+                Walked::Found(count) => found = Some(count),
             }
             self.walk = None;
             if !self.again {
-                return known;
+                return found;
             }
         }
         self.again = true;
@@ -221,7 +243,7 @@ impl Look {
                 Err(_) => (self.failures, self.due) = (self.failures + 1, now + RETRY),
             }
         }
-        known
+        found
     }
 }
 
@@ -243,20 +265,62 @@ mod tests {
         }
     }
 
+    /// What a walk up to so many files has found that began so many milliseconds after the first one.
+    fn count(start: Instant, millis: u64, most: u64, size: Size) -> Count {
+        Count { size, free: Free::default(), most, since: start + Duration::from_millis(millis) }
+    }
+
     #[test]
     fn what_a_walk_that_stopped_early_has_found_does_not_do_for_larger_caps() {
-        let mut looks = Looks::default();
-        assert_eq!(looks.ask(1, "w", CAPS), Answer::Unknown);
+        let (start, larger) = (Instant::now(), Caps { files: 100, ..CAPS });
         let (whole, cut) = (Size { bytes: 1, files: 3 }, Size { bytes: 1, files: 4 });
-        let larger = Caps { files: 100, ..CAPS };
-        for (found, answer) in [(whole, Answer::Holds(whole)), (cut, Answer::Unknown)] {
-            looks.remember(1, "w", (found, Free::default()), CAPS);
+        let large = Size { bytes: CAPS.bytes + 1, files: 4 };
+        for (found, answer) in
+            [(whole, Answer::Holds(whole)), (cut, Answer::Unknown), (large, Answer::Holds(large))]
+        {
+            let mut looks = Looks::default();
+            assert_eq!(looks.ask(1, "w", CAPS), Answer::Unknown);
+            looks.remember(1, "w", count(start, 0, CAPS.enough(), found));
             assert_eq!(looks.ask(1, "w", CAPS), Answer::Holds(found));
             assert_eq!(looks.ask(1, "w", larger), answer);
             assert_eq!(looks.ask(2, "w", CAPS), Answer::Unknown, "another peer's");
+            looks.forget(1, "w");
+            assert_eq!(looks.ask(1, "w", CAPS), Answer::Unknown);
         }
-        looks.forget(1, "w");
-        assert_eq!(looks.ask(1, "w", CAPS), Answer::Unknown);
+    }
+
+    #[test]
+    fn what_larger_caps_had_counted_is_not_forgotten_for_what_smaller_ones_find() {
+        let (start, larger) = (Instant::now(), Caps { bytes: 8 << 20, files: 100 });
+        let size = |bytes, files| Size { bytes, files };
+        let mut looks = Looks::default();
+        looks.remember(1, "w", count(start, 1, larger.enough(), size(70, 50)));
+        // It has stopped at the fourth, and says only that there are as many.
+        for (millis, found, known) in [(2, size(40, 4), size(70, 50)), (3, size(90, 60), size(90, 60))] {
+            looks.remember(1, "w", count(start, millis, CAPS.enough(), found));
+            assert_eq!(looks.ask(1, "w", larger), Answer::Holds(known));
+            assert_eq!(looks.ask(1, "w", CAPS), Answer::Holds(known));
+        }
+        // Walks go as far as the larger ones need, for whomever they are.
+        assert_eq!(looks.enough(1, "w", CAPS), larger.enough());
+        looks.look((1, "w"), "/nonexistent".into(), CAPS, false, Instant::now());
+        assert_eq!(looks.looks.values().next().unwrap().most, larger.enough());
+        // One that began earlier and is done later is not news, one that went through all is.
+        looks.remember(1, "w", count(start, 0, larger.enough(), size(1, 1)));
+        assert_eq!(looks.ask(1, "w", larger), Answer::Holds(size(90, 60)));
+        looks.remember(1, "w", count(start, 4, CAPS.enough(), size(7, 2)));
+        assert_eq!(looks.ask(1, "w", larger), Answer::Holds(size(7, 2)));
+    }
+
+    #[test]
+    fn a_walk_that_is_due_goes_as_far_as_whoever_waits_for_it_needs() {
+        let larger = Caps { files: 100, ..CAPS };
+        let mut looks = Looks::default();
+        looks.look((1, "w"), "/nonexistent".into(), CAPS, true, Instant::now());
+        for (caps, most) in [(CAPS, CAPS.enough()), (larger, larger.enough()), (CAPS, larger.enough())] {
+            assert_eq!(looks.ask(1, "w", caps), Answer::Wait);
+            assert_eq!(looks.looks.values().next().unwrap().most, most);
+        }
     }
 
     #[test]
@@ -273,7 +337,7 @@ mod tests {
     fn no_more_is_kept_than_there_is_room_for() {
         let mut looks = Looks::default();
         for number in 0..2 * KNOWN_MAX {
-            looks.remember(1, &number.to_string(), Default::default(), CAPS);
+            looks.remember(1, &number.to_string(), count(Instant::now(), 0, 4, Size::default()));
         }
         assert_eq!(looks.known.len(), KNOWN_MAX);
         let last = (2 * KNOWN_MAX - 1).to_string();

@@ -30,6 +30,7 @@ mod refusals;
 mod reload;
 mod requests;
 mod resources;
+mod room;
 mod sample;
 mod schedule;
 mod services;
@@ -344,6 +345,7 @@ impl Monitor {
             let connection = job.connection;
             self.hand_over_listening(id);
             if matches!(progress, Progress::Executed) {
+                self.resources.workspaces.takes_no_more(id, true);
                 self.outbox.push(&ToServer::Executed(connection), Vec::new());
             }
         }
@@ -353,6 +355,7 @@ impl Monitor {
             if matches!(progress, Progress::Executed) {
                 self.outbox.push(&ToServer::Executed(connection), Vec::new());
             }
+            self.resources.workspaces.takes_no_more(id, false);
             self.hold_report(id, outcome, now);
         }
         self.report_held(id, now);

@@ -26,10 +26,16 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// The watch over a named workspace of this plan's profile, in which so much is.
-    pub(super) fn watch_over(&self, workspace: PathBuf, found: Size, plan: &Plan) -> DiskWatch {
-        let (owner, floor) = (&plan.users.command, self.workspaces.floor());
-        DiskWatch::new(workspace, owner, caps_of(&plan.profile), floor, found, Instant::now())
+    /// The watch over a peer's workspace of this name, under this plan's profile, where it is and in which so much is.
+    pub(super) fn watch_over(
+        &self,
+        (uid, name): (u32, &str),
+        (at, found): (PathBuf, Size),
+        plan: &Plan,
+    ) -> DiskWatch {
+        let (owner, floor, caps) = (&plan.users.command, self.workspaces.floor(), caps_of(&plan.profile));
+        let enough = self.workspaces.enough(uid, name, caps);
+        DiskWatch::new(at, owner, (caps, enough), floor, found, Instant::now())
     }
 
     /// Leaves a sandbox's pid namespace, in which a child was to land.

@@ -40,6 +40,11 @@ impl Caps {
         size.bytes > self.bytes || size.files > self.files
     }
 
+    /// What is left where so much is there.
+    pub(super) fn less(self, size: Size) -> Size {
+        Size { bytes: self.bytes.saturating_sub(size.bytes), files: self.files.saturating_sub(size.files) }
+    }
+
     /// Files after which a walk need not go on.
     pub(super) fn enough(self) -> u64 {
         self.files.saturating_add(1)
@@ -78,15 +83,54 @@ impl Free {
     }
 }
 
+/// What a walk has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Count {
+    /// So much is there; at least, where it has stopped early.
+    pub(super) size: Size,
+    /// What was free on the disk when it began.
+    pub(super) free: Free,
+    /// Files after which it would have stopped.
+    pub(super) most: u64,
+    /// When it began.
+    pub(super) since: Instant,
+}
+
+impl Count {
+    /// Whether it went through all there was.
+    fn is_whole(self) -> bool {
+        self.size.files < self.most
+    }
+
+    /// Whether it tells if more is there than may be.
+    pub(super) fn tells(self, caps: Caps) -> bool {
+        self.is_whole() || caps.are_exceeded_by(self.size)
+    }
+
+    /// What is known from two of them: the later one, but where that has stopped before the other would have, there is at
+    /// least as much as either found.
+    pub(super) fn with(self, other: Self) -> Self {
+        let (earlier, later) = if self.since <= other.since { (self, other) } else { (other, self) };
+        if later.is_whole() || later.most >= earlier.most {
+            return later;
+        }
+        let size = Size {
+            bytes: earlier.size.bytes.max(later.size.bytes),
+            files: earlier.size.files.max(later.size.files),
+        };
+        Self { size, ..earlier }
+    }
+}
+
 /// A walk under way.
 #[derive(Debug)]
 pub(super) struct Walk {
     process: OwnedFd,
     answer: File,
     /// When it began.
-    pub(super) since: Instant,
+    since: Instant,
     /// What was free then.
-    pub(super) free: Free,
+    free: Free,
     /// Files after which it stops.
     pub(super) most: u64,
 }
@@ -99,7 +143,7 @@ pub(super) enum Walked {
     /// It has ended and said nothing.
     Failed,
     /// What there is.
-    Found(Size),
+    Found(Count),
 }
 
 impl Walk {
@@ -153,7 +197,8 @@ impl Walk {
         }
         let number =
             |at: usize| bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        Walked::Found(Size { bytes: number(0), files: number(8) })
+        let size = Size { bytes: number(0), files: number(8) };
+        Walked::Found(Count { size, free: self.free, most: self.most, since: self.since })
     }
 }
 

@@ -5,9 +5,10 @@
 //! in it is counted and deleted by a process with the command's rights.
 
 use super::{
-    link::{Deletion, LaunchRefusal},
+    link::{Deletion, JobId, LaunchRefusal},
     looks::{Answer, Looks},
-    walk::{Caps, Free},
+    room::{Room, Use},
+    walk::{Caps, Count, Free},
 };
 use crate::{
     config::Account,
@@ -50,6 +51,7 @@ pub struct Workspaces {
     deleting: Vec<Deleting>,
     deleted: u64,
     looks: Looks,
+    room: Room,
 }
 
 /// One that is no longer there by its name.
@@ -83,7 +85,15 @@ impl Workspaces {
         }
         // Names of this run come after those that are left.
         let deleted = deleting.len() as u64;
-        Self { base, owner: owner.clone(), floor, deleting, deleted, looks: Looks::default() }
+        Self {
+            base,
+            owner: owner.clone(),
+            floor,
+            deleting,
+            deleted,
+            looks: Looks::default(),
+            room: Room::default(),
+        }
     }
 
     /// So many bytes must be free from now on.
@@ -133,7 +143,8 @@ impl Workspaces {
         let made = made();
         if is_new {
             let free = Free::at(&self.base).unwrap_or_default();
-            self.looks.remember(uid, name, (Size::default(), free), caps);
+            let (size, most, since) = (Size::default(), caps.enough(), Instant::now());
+            self.looks.remember(uid, name, Count { size, free, most, since });
         }
         match made {
             Ok(None) => match self.looks.ask(uid, name, caps) {
@@ -204,6 +215,7 @@ impl Workspaces {
             return Deletion::Failed;
         }
         self.looks.forget(uid, name);
+        self.room.forget(uid, name);
         self.deleting.push(Deleting { path: gone, cleaner: None, tries: 0 });
         Deletion::Done
     }
@@ -211,7 +223,7 @@ impl Workspaces {
     /// Whether a launch in a workspace has to wait until it is known how much is in it: before the first one since it
     /// was forgotten; and after an earlier command, one that `ends` or has, where what the disk has lost says that it
     /// may have left too much, or another one has started since. What `adds` something is given just the room that is
-    /// left, so it waits in any case.
+    /// left, so it waits in any case, also until what others were given is counted.
     /// One that has waited and is not `patient` any more goes on with what is known.
     pub(super) fn awaits_look(
         &mut self,
@@ -232,13 +244,43 @@ impl Workspaces {
                 true
             }
             Answer::Holds(_) => {
-                if !patient || !ends && !self.looks.is_looking(uid, name) {
+                let looking = self.looks.is_looking(uid, name);
+                match self.room.used(uid, name).filter(|_| adds) {
+                    Some(Use::Over) if !looking => {
+                        self.looks.look((uid, name), path, caps, true, Instant::now());
+                        return true;
+                    }
+                    Some(_) => return true,
+                    None => {}
+                }
+                if !patient || !ends && !looking {
                     return false;
                 }
                 let free = Free::at(&self.base).unwrap_or_default();
                 adds || self.looks.may_be_over(uid, name, caps, free) || !self.looks.may_go_ahead(uid, name)
             }
         }
+    }
+
+    /// Gives a job that puts something in the room that is left, less what others were given.
+    pub(super) fn give_room(
+        &mut self,
+        (uid, name): (u32, &str),
+        job: JobId,
+        left: Size,
+        until_exec: bool,
+    ) -> Size {
+        self.room.give((uid, name.to_owned()), job, left, until_exec)
+    }
+
+    /// A job's program was executed, or its process has ended: it puts in no more.
+    pub(super) fn takes_no_more(&mut self, job: JobId, executed: bool) {
+        self.room.end(job, executed, Instant::now());
+    }
+
+    /// Files after which a walk need not go on where this one is not to be counted anew for others.
+    pub(super) fn enough(&self, uid: u32, name: &str, caps: Caps) -> u64 {
+        self.looks.enough(uid, name, caps)
     }
 
     /// Nothing of a command in it is left: what it left there is counted.
@@ -250,8 +292,9 @@ impl Workspaces {
     }
 
     /// A command's watch has found so much in it.
-    pub(super) fn remember(&mut self, uid: u32, name: &str, found: (Size, Free), caps: Caps) {
-        self.looks.remember(uid, name, found, caps);
+    pub(super) fn remember(&mut self, uid: u32, name: &str, found: Count) {
+        self.looks.remember(uid, name, found);
+        self.room.take_in(&self.looks);
     }
 
     /// What becomes readable when a deletion or a walk has come to an end.
@@ -268,6 +311,7 @@ impl Workspaces {
     /// Goes on with what is being deleted and walked through.
     pub(super) fn go_on(&mut self) {
         self.looks.go_on(&self.owner, Instant::now());
+        self.room.take_in(&self.looks);
         let owner = &self.owner;
         let mut room =
             CLEANERS_MAX.saturating_sub(self.deleting.iter().filter(|one| one.cleaner.is_some()).count());
@@ -331,83 +375,4 @@ fn open_to_owner(path: &Path, meta: &Metadata) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{io::Read, os::unix::fs::symlink};
-
-    const CAPS: Caps = Caps { bytes: 1 << 20, files: 10 };
-
-    fn workspaces(name: &str) -> (Workspaces, PathBuf) {
-        let directory = std::env::temp_dir().join(format!("cordon-workspaces-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&directory);
-        fs::create_dir_all(&directory).unwrap();
-        let own = nix::unistd::getuid().as_raw();
-        (
-            Workspaces::new(&directory, &Account::of("execuser", own, nix::unistd::getgid().as_raw()), 1),
-            directory,
-        )
-    }
-
-    #[test]
-    fn a_workspace_is_made_once_and_kept_apart_by_peer() {
-        let (mut workspaces, directory) = workspaces("made");
-        let (path, size) = workspaces.open(1000, "work", CAPS).unwrap();
-        assert_eq!(size, Size::default());
-        fs::write(path.join("file"), "x").unwrap();
-        assert_eq!(workspaces.open(1000, "work", CAPS).unwrap(), (path.clone(), size));
-        let (other, _) = workspaces.open(1001, "work", CAPS).unwrap();
-        assert!(path.join("file").exists() && !other.join("file").exists());
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
-        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o711);
-        for bad in ["", "..", "a/b", ".deleted-1"] {
-            let refused = workspaces.open(1000, bad, CAPS).unwrap_err();
-            assert!(matches!(refused, Unusable::Refused(LaunchRefusal::BadWorkspace)), "{bad}");
-        }
-        // What root did not make there is not used.
-        symlink("/etc", directory.join("workspaces/1000/link")).unwrap();
-        assert!(matches!(workspaces.open(1000, "link", CAPS), Err(Unusable::Failed(_))));
-        fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn what_is_too_much_is_refused() {
-        let (mut workspaces, directory) = workspaces("many");
-        for number in 0..limits::WORKSPACES_PER_PEER {
-            workspaces.open(1, &format!("w{number}"), CAPS).unwrap();
-        }
-        let refused = workspaces.open(1, "more", CAPS).unwrap_err();
-        assert!(matches!(refused, Unusable::Refused(LaunchRefusal::TooManyWorkspaces)));
-        assert!(workspaces.open(1, "w7", CAPS).is_ok() && workspaces.open(2, "more", CAPS).is_ok());
-        workspaces.floor = u64::MAX;
-        let refused = workspaces.open(1, "w7", CAPS).unwrap_err();
-        let full = |refusal| matches!(refusal, LaunchRefusal::DiskFull { floor: u64::MAX, free } if free > 0);
-        assert!(matches!(refused, Unusable::Refused(refusal) if full(refusal)));
-        fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_list_has_names_in_order_and_a_deleted_one_is_not_among_them() {
-        let (mut workspaces, directory) = workspaces("list");
-        for name in ["b", "a"] {
-            workspaces.open(5, name, CAPS).unwrap();
-        }
-        let names = |workspaces: &Workspaces| {
-            let mut text = String::new();
-            File::from(workspaces.list(5).unwrap()).read_to_string(&mut text).unwrap();
-            let name = |line: &str| line.split(' ').next().unwrap().to_owned();
-            text.lines().map(name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(&workspaces), ["a", "b"]);
-        assert_eq!(workspaces.delete(5, "a"), Deletion::Done);
-        assert_eq!(names(&workspaces), ["b"]);
-        for missing in ["a", "c", "..", ""] {
-            assert_eq!(workspaces.delete(5, missing), Deletion::NotFound, "{missing}");
-        }
-        assert_eq!(workspaces.delete(6, "b"), Deletion::NotFound, "another peer's");
-        // An empty one needs nobody to empty it.
-        workspaces.go_on();
-        assert!(workspaces.deleting.is_empty());
-        assert_eq!(fs::read_dir(directory.join("workspaces/5")).unwrap().count(), 1);
-        fs::remove_dir_all(directory).unwrap();
-    }
-}
+mod tests;

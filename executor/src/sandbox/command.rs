@@ -330,7 +330,8 @@ pub const START: &[Step<CommandContext>] = &[
             if !matches!(request.work, Work::Program(_)) {
                 // As an exec would: nothing more will be told.
                 c.control = None;
-                errand::perform(&request.work, &c.place, c.go.ok_or(Errno::EPROTO)?.room);
+                let room = c.go.ok_or(Errno::EPROTO)?.room;
+                errand::perform(&request.work, &c.plan.profile, &c.place, room);
             }
             if c.errand_only {
                 return Err(Fault::new(Errno::EPERM, "a program after the command"));

@@ -19,6 +19,9 @@ pub struct Step<C> {
 /// errno ("Not a data message") would only puzzle.
 pub const OWN_WORDS: Errno = Errno::EBADMSG;
 
+/// Stands for a trail that could be written, and of which lines are gone; the detail says all of it too.
+pub const GONE: Errno = Errno::ENODATA;
+
 /// Why a step failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -51,7 +54,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.detail.is_empty(), self.errno) {
             (true, errno) => f.write_str(errno.desc()),
-            (false, OWN_WORDS) => f.write_str(&self.detail),
+            (false, OWN_WORDS | GONE) => f.write_str(&self.detail),
             (false, errno) => write!(f, "{}: {}", self.detail, errno.desc()),
         }
     }

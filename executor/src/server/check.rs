@@ -43,7 +43,7 @@ pub(super) struct CheckedRun<'a> {
     pub(super) starts_by_default: bool,
     /// Standard input is a pipe.
     pub(super) stdin: bool,
-    /// It puts something into the workspace.
+    /// It puts something into the workspace for as long as it runs.
     pub(super) adds: bool,
     /// Output goes out as it comes.
     pub(super) stream: bool,
@@ -111,7 +111,7 @@ pub(super) fn check<'a>(
     let files = request.files.iter().map(head).collect();
     Ok(CheckedRun {
         profile,
-        adds: matches!(work, Work::Write { .. }) || !request.files.is_empty(),
+        adds: matches!(work, Work::Write { .. }),
         sealed: SealedRequest { work, env: request.env, cwd, files },
         files: request.files,
         collect: request.collect,

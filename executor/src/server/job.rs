@@ -356,7 +356,7 @@ impl Run<'_> {
         if let Some(refusal) = violation {
             *self.violation.borrow_mut() = Some(refusal);
         }
-        drop(stdin);
+        // Its standard input stays open meanwhile: at its end, what was put so far would count as the whole.
         self.cancel().await;
         pending().await
     }

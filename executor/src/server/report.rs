@@ -143,6 +143,11 @@ fn hint(outcome: &Outcome, asked: Asked<'_>, words: &LastWords) -> Option<Hint> 
         EndedBy::OutOfMemory => {
             Some(limit_hint(asked, LimitField::Memory, "all its processes together used up"))
         }
+        // The monitor says what it waited for, of one that never ran.
+        EndedBy::WallTimeout if !outcome.detail.is_empty() => {
+            let limit = limit_hint(asked, LimitField::Wall, "it waited, and could not start within");
+            Some(Hint { what: format!("{}: {}", limit.what, outcome.detail), ..limit })
+        }
         EndedBy::WallTimeout => {
             let limit = limit_hint(asked, LimitField::Wall, "it did not end within");
             let network = hint::explain_late(outcome, asked, words);
@@ -274,6 +279,11 @@ mod tests {
         assert_eq!(hint.remedy, "raise it with --memory, up to 2G");
         let hint = of(outcome(EndedBy::WallTimeout), AskedLimits::default()).hint.unwrap();
         assert_eq!(hint.what, "it did not end within 1m (wall)");
+        let hint = of(
+            Outcome { detail: "others".to_owned(), ..outcome(EndedBy::WallTimeout) },
+            AskedLimits::default(),
+        );
+        assert_eq!(hint.hint.unwrap().what, "it waited, and could not start within 1m (wall): others");
         let asked = AskedLimits { output_bytes: Some(16 << 30), ..AskedLimits::default() };
         let hint = of(outcome(EndedBy::OutputLimit), asked).hint.unwrap();
         assert!(hint.remedy.contains("profiles.default.limits.output.ceiling"), "{}", hint.remedy);

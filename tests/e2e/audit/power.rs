@@ -114,13 +114,13 @@ fn texts_that_a_power_loss_took_are_counted_and_all_others_are_missed() {
     let (last, synced) = (disk.trail.lines().count() as u64, number_of(&executor, "launch", &jobs[1]) - 1);
     let mut executor = executor.again_after(|| disk.put(&files)).0;
     assert_eq!(lost(&executor), [[last + 1, synced, last, last]]);
-    let says = format!("what has a number after {synced}, up to {last}, may be without its text");
+    let says = format!("numbers {} to {last} may be without text", synced + 1);
     log_with(&mut executor, &says);
     let after = executor.report(&["-c", "echo after"]).id;
     let told = "cordon: note: 2 commands without a text: it was lost when the host went down";
     assert_verified(&executor, 3, &[told]);
     assert!(verify(&executor).text().contains("3 texts are of what ran"));
-    let says = format!("the host went down: texts after number {synced} may be missing");
+    let says = format!("the host went down: texts of numbers {} to {last} may be missing", synced + 1);
     assert!(show(&executor, &[]).contains(&says));
     // The next start has nothing to tell.
     executor = executor.again();
@@ -166,7 +166,7 @@ fn lines_that_a_power_loss_took_are_told_and_only_their_texts_and_marks_may_stay
     });
     assert!(refused.stderr.contains("cut off"), "{refused:?}");
     assert_eq!(lost(&executor), [[found + 1, synced, found, known]]);
-    let says = format!("numbers after {found}, up to {known}, are lost");
+    let says = format!("numbers {} to {known} are lost", found + 1);
     log_with(&mut executor, &says);
     // The line about the loss has a mark of its own, and what follows another.
     log_with(&mut executor, &format!("audit head {} ", found + 1));

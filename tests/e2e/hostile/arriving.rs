@@ -5,21 +5,6 @@ use cordon_protocol::audit::sha256;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// What asks for a launch with files.
-fn with_files(connection: u64) -> ToMonitor {
-    let (profile, workspace, limits) = ("default".to_owned(), String::new(), AskedLimits::default());
-    ToMonitor::Launch {
-        connection,
-        profile,
-        workspace,
-        stdin: false,
-        files: true,
-        adds: false,
-        collect: false,
-        limits,
-    }
-}
-
 /// Content of files, of many bytes, each of them this one.
 fn files(byte: u8) -> Vec<u8> {
     vec![byte; 8 << 20]
@@ -36,7 +21,8 @@ impl Hostile {
     /// Asks for a launch of `true` that brings these files.
     fn bring(&self, connection: u64, files: &[u8]) {
         let files = memfd::sealed(files).unwrap();
-        self.send(&with_files(connection), &[shell("true").as_fd(), text().as_fd(), files.as_fd()]);
+        let message = launch_message(connection, |launch| launch.files = true);
+        self.send(&message, &[shell("true").as_fd(), text().as_fd(), files.as_fd()]);
     }
 
     /// The connections of the next so many launches, in the order in which they are answered, with their commands.

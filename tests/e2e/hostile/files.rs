@@ -26,10 +26,7 @@ fn a_server_that_lies_about_the_files_that_came_along_is_found() {
         let request = memfd::sealed(&of(sealed).encode().unwrap()).unwrap();
         let text = memfd::sealed(text.to_json().unwrap().as_bytes()).unwrap();
         let content = content.map(|content| memfd::sealed(content).unwrap());
-        let mut message = launch_message(connection, "default", AskedLimits::default());
-        if let ToMonitor::Launch { files, .. } = &mut message {
-            *files = content.is_some();
-        }
+        let message = launch_message(connection, |launch| launch.files = content.is_some());
         let descriptors: Vec<_> = [&request, &text].into_iter().chain(&content).map(AsFd::as_fd).collect();
         hostile.send(&message, &descriptors);
         let (job, output) = match hostile.next() {

@@ -150,7 +150,7 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
     for text in [lie.as_str(), "{}", "{}},\"uid\":7,{\"text\":{", cut.as_str()] {
         let (connection, _stream) = hostile.peer();
         let text = memfd::sealed(text.as_bytes()).unwrap();
-        let launch = launch_message(connection, "default", AskedLimits::default());
+        let launch = launch_message(connection, |_| {});
         hostile.send(&launch, &[shell("echo ran").as_fd(), text.as_fd()]);
         let ToServer::Launched { job, .. } = hostile.next().0 else { panic!("not launched") };
         jobs.push(format!("{job:016x}"));
@@ -161,7 +161,7 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
     // More than one line would be a line of its own; then nothing runs.
     let (connection, _stream) = hostile.peer();
     let text = memfd::sealed(b"{}\n{}").unwrap();
-    let launch = launch_message(connection, "default", AskedLimits::default());
+    let launch = launch_message(connection, |_| {});
     hostile.send(&launch, &[shell("echo ran").as_fd(), text.as_fd()]);
     assert!(matches!(hostile.next().0, ToServer::Launched { .. }));
     let outcome = hostile.ended(connection);
@@ -171,7 +171,7 @@ fn a_server_that_lies_about_what_ran_is_found_and_one_that_says_nothing_gets_not
     let request = shell("echo ran");
     for descriptors in [vec![request.as_fd()], vec![request.as_fd(), long.as_fd()]] {
         let (connection, _stream) = hostile.peer();
-        hostile.send(&launch_message(connection, "default", AskedLimits::default()), &descriptors);
+        hostile.send(&launch_message(connection, |_| {}), &descriptors);
         assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile);
     }
     let mut verify = std::process::Command::new(&crate::harness::build::programs().cordon);
@@ -226,18 +226,14 @@ fn no_descriptor_and_too_many_are_refused() {
     for count in [0, 1, 3, scm::DESCRIPTORS_MAX] {
         // A connection of its own for each: one that was refused has no second try.
         let (connection, _stream) = hostile.peer();
-        hostile.send(
-            &launch_message(connection, "default", AskedLimits::default()),
-            &vec![request.as_fd(); count],
-        );
+        hostile.send(&launch_message(connection, |_| {}), &vec![request.as_fd(); count]);
         assert_eq!(hostile.refusal(connection), LaunchRefusal::BadRequestFile, "{count}");
     }
     // More than fit: the message cannot be believed at all, and is as if it had never come.
     let (connection, _stream) = hostile.peer();
     let open = process::descriptors(hostile.process.pid()).len();
     for _ in 0..20 {
-        hostile
-            .send(&launch_message(connection, "default", AskedLimits::default()), &vec![request.as_fd(); 64]);
+        hostile.send(&launch_message(connection, |_| {}), &vec![request.as_fd(); 64]);
     }
     hostile.assert_quiet();
     hostile.launched(connection, "default", "true");
@@ -297,14 +293,11 @@ fn what_is_no_request_is_kept_since_closing_it_could_take_for_ever() {
         scm::send(hostile.link.as_fd(), bytes, descriptors).unwrap();
     };
     // As a request, beside one, out of order, where none belongs, with what is no message, too many at once.
-    send(&launch_message(first, "default", AskedLimits::default()).encode(), &[socket(0)]);
+    send(&launch_message(first, |_| {}).encode(), &[socket(0)]);
     assert_eq!(hostile.refusal(first), LaunchRefusal::BadRequestFile);
-    send(
-        &launch_message(second, "default", AskedLimits::default()).encode(),
-        &[shell("true").as_fd(), socket(1)],
-    );
+    send(&launch_message(second, |_| {}).encode(), &[shell("true").as_fd(), socket(1)]);
     assert_eq!(hostile.refusal(second), LaunchRefusal::BadRequestFile);
-    send(&launch_message(first, "default", AskedLimits::default()).encode(), &[socket(2)]);
+    send(&launch_message(first, |_| {}).encode(), &[socket(2)]);
     assert_eq!(hostile.refusal(first), LaunchRefusal::OutOfOrder);
     send(&ToMonitor::Pong.encode(), &[socket(3)]);
     send(b"garbage", &[socket(4)]);

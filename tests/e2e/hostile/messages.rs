@@ -159,7 +159,7 @@ fn a_flood_of_messages_holds_up_no_deadline() {
     // Each costs the monitor more (a refusal in the audit trail) than it costs here, and many wait at a time:
     // one that took in all there is would never come to an end of them.
     setsockopt(&hostile.link, SndBufForce, &(8 << 20)).unwrap();
-    let launch = launch_message(u64::MAX - 1, "nope", AskedLimits::default());
+    let launch = launch_message(u64::MAX - 1, |launch| launch.profile = "nope".to_owned());
     let flooding = AtomicBool::new(true);
     // Whoever reads must keep up with a monitor that comes before others.
     let own = nix::unistd::gettid().to_string();

@@ -167,7 +167,10 @@ impl Hostile {
     }
 
     fn launch(&self, connection: u64, profile: &str, asked: AskedLimits, request: BorrowedFd<'_>) {
-        self.send(&launch_message(connection, profile, asked), &[request, text().as_fd()]);
+        let message = launch_message(connection, |launch| {
+            (launch.profile, launch.limits) = (profile.to_owned(), asked);
+        });
+        self.send(&message, &[request, text().as_fd()]);
     }
 
     fn refusal(&self, of: u64) -> LaunchRefusal {
@@ -213,19 +216,29 @@ impl Hostile {
     }
 }
 
-/// What asks for a launch with nothing special about it.
-fn launch_message(connection: u64, profile: &str, limits: AskedLimits) -> ToMonitor {
-    let (profile, workspace) = (profile.to_owned(), String::new());
-    ToMonitor::Launch {
-        connection,
-        profile,
-        workspace,
-        stdin: false,
+/// What of a launch is not the same in all.
+struct Asking {
+    profile: String,
+    workspace: String,
+    files: bool,
+    adds: bool,
+    collect: bool,
+    limits: AskedLimits,
+}
+
+/// What asks for a launch in which this is special.
+fn launch_message(connection: u64, special: impl FnOnce(&mut Asking)) -> ToMonitor {
+    let mut asking = Asking {
+        profile: "default".to_owned(),
+        workspace: String::new(),
         files: false,
         adds: false,
         collect: false,
-        limits,
-    }
+        limits: AskedLimits::default(),
+    };
+    special(&mut asking);
+    let Asking { profile, workspace, files, adds, collect, limits } = asking;
+    ToMonitor::Launch { connection, profile, workspace, stdin: false, files, adds, collect, limits }
 }
 
 /// A sealed request for a shell line.

@@ -9,32 +9,12 @@ use cordon_executor::monitor::link::Deletion;
 
 /// What asks for a launch whose workspace may be collected from.
 fn collectable(connection: u64) -> ToMonitor {
-    let (profile, workspace, limits) = ("default".to_owned(), String::new(), AskedLimits::default());
-    ToMonitor::Launch {
-        connection,
-        profile,
-        workspace,
-        stdin: false,
-        files: false,
-        adds: false,
-        collect: true,
-        limits,
-    }
+    launch_message(connection, |launch| launch.collect = true)
 }
 
 /// What asks for a launch in a named workspace.
 fn within(connection: u64, name: &str) -> ToMonitor {
-    let (profile, workspace, limits) = ("default".to_owned(), name.to_owned(), AskedLimits::default());
-    ToMonitor::Launch {
-        connection,
-        profile,
-        workspace,
-        stdin: false,
-        files: false,
-        adds: false,
-        collect: false,
-        limits,
-    }
+    launch_message(connection, |launch| launch.workspace = name.to_owned())
 }
 
 #[test]

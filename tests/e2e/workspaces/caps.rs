@@ -8,7 +8,7 @@ use crate::harness::{
     eventually, process,
 };
 use cordon_protocol::{
-    Action, EndedBy, ExitReport, LimitName, RunRequest,
+    Action, EndedBy, Event, ExitReport, LimitName, RunRequest,
     client::{ClientError, blocking},
 };
 use std::{
@@ -151,13 +151,13 @@ fn nothing_is_put_into_one_that_is_over_or_would_be() {
     let mut command = Command::new(&build::programs().cordon);
     command.args(["workspace", "put", "work"]).arg(&local).env("CORDON_SOCKET", &executor.socket);
     let said = process::run(command, &[]);
-    assert!(said.status == 125 && said.stderr.contains("of at most 4M (named_workspace)"), "{said:?}");
+    let in_numbers = "more than 4M (named_workspace) or 50 files (named_workspace_files)";
+    assert!(said.status == 125 && said.stderr.contains(in_numbers), "{said:?}");
     let mut command = Command::new(&build::programs().cordon);
     command.args(["run", "--workspace", "other", "-c", "true", "--file"]);
     command.arg(format!("x={}", local.display())).env("CORDON_SOCKET", &executor.socket);
     let said = process::run(command, &[]);
-    let by_name = said.stderr.contains("4M (named_workspace)")
-        && said.stderr.contains("`cordon workspace delete other`");
+    let by_name = said.stderr.contains(in_numbers) && said.stderr.contains("`cordon workspace delete other`");
     assert!(said.status == 125 && by_name, "{said:?}");
     // What is over takes nothing at all.
     ran(&executor, "work", "head -c 3M /dev/zero > more; sync more");
@@ -208,6 +208,34 @@ fn one_whose_top_is_closed_is_open_to_the_next_command() {
     // What else it may be stays.
     inside(&executor, "work", "chmod 1070 .");
     assert_eq!(inside(&executor, "work", "stat -c %a ."), "1770\n");
+}
+
+#[test]
+fn a_put_that_is_broken_off_leaves_what_was_there() {
+    let executor = Executor::start(SMALL);
+    inside(&executor, "work", "echo old > old");
+    let top = directory(&executor, "work");
+    for (before, path) in ["old", "new"].into_iter().enumerate() {
+        let request = RunRequest {
+            workspace: Some("work".to_owned()),
+            stdin: true,
+            ..RunRequest::new(Action::Write { path: path.to_owned(), mode: None })
+        };
+        let (mut connection, mut stdin) = blocking::run(&executor.socket, "test", request).unwrap();
+        assert!(matches!(connection.next_event().unwrap(), Event::Started { .. }));
+        // More than a pipe holds, so that some of it has been written.
+        stdin.send(&vec![1; 1 << 20]).unwrap();
+        connection.close();
+        drop(stdin);
+        let trail = || fs::read_to_string(executor.directory().join("audit.jsonl")).unwrap();
+        let ended = || trail().matches("\"ended_by\":\"cancelled\"").count() > before;
+        eventually("it has ended", PATIENCE, ended);
+        let names: Vec<_> = fs::read_dir(&top).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let is_old = fs::read(top.join("old")).unwrap() == b"old\n";
+        assert!(names == ["old"] && is_old, "{path}: {names:?}, {is_old}");
+        delete(&executor, "work");
+        inside(&executor, "work", "echo old > old");
+    }
 }
 
 #[test]

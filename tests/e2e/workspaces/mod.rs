@@ -3,6 +3,7 @@
 
 mod caps;
 mod files;
+mod room;
 
 use crate::harness::{
     Executor, PATIENCE,

@@ -239,10 +239,16 @@ fn description(line: &Line) -> String {
         }
         Entry::BegunAnew { found: None } => "begun anew: what was here is gone".to_owned(),
         Entry::Lost { after, found, known } => {
-            let lost = if known > found { format!(", lines up to {known} are lost") } else { String::new() };
-            format!(
-                "the host went down: texts after number {after} may be missing, lines go on after {found}{lost}"
-            )
+            let texts = match found {
+                found if found > after => format!("texts of numbers {} to {found} may be missing", after + 1),
+                _ => "no text of what is there is missing".to_owned(),
+            };
+            let lost = if known > found {
+                format!(", numbers {} to {known} are lost", found + 1)
+            } else {
+                String::new()
+            };
+            format!("the host went down: {texts}{lost}")
         }
         Entry::Dropped { before } => format!("rotation: lines before {before} are removed"),
         Entry::TextsDropped { before } => format!("rotation: texts before that of {before} are removed"),

@@ -143,7 +143,7 @@ impl Load<'_> {
         }
         let request = self.errands.request(Action::Write { path: path.clone(), mode });
         if let Err(error) = self.errands.feed(request, io::Cursor::new(content).chain(file))? {
-            let error = format!("{error}; what is at {path} of the workspace is not the whole file");
+            let error = format!("{error}; {path} of the workspace is as it was");
             self.complain(Path::new(&path), &error);
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! What is found beside a trail when it is opened: older files, and whether the one that ended last is still there.
 
-use super::{Audit, TAIL, kept::Known, power::End, rotation};
+use super::{Audit, TAIL, TEXTS, kept::Known, power::End, rotation};
 use crate::{
     monitor::appended::seize,
-    sandbox::steps::{About, Fault},
+    sandbox::steps::{About, Fault, GONE},
 };
 use cordon_protocol::audit::{Entry, Head, older_path, read_line};
 use nix::fcntl::OFlag;
@@ -19,17 +19,10 @@ impl Audit {
     /// away, or removed. Nothing for the first of all trails, and after a rotation of anybody's.
     pub(super) fn begin(&self, known: &Known) -> (End, Option<Entry>) {
         let ended = &known.head;
-        let numbers = rotation::older(self.trail.path()).unwrap_or_default();
-        let youngest = numbers.into_iter().min().map(|number| older_path(self.trail.path(), number));
-        let last = youngest.and_then(|path| end_of(&path));
-        let found = last.as_ref().map(|last| last.head.seq);
-        let goes_on = |last: &End| {
-            // The last but one after a rotation, the last where the head was lost with the power.
-            last.head == *ended || known.synced.as_ref().is_some_and(|s| last.head == *s || ended.seq == 0)
+        let found = match before(self.trail.path(), known) {
+            Ok(last) => return (last, None),
+            Err(found) => found,
         };
-        if let Some(last) = last.filter(goes_on) {
-            return (last, None);
-        }
         // How it ended, nobody can say any more.
         let end = End { head: ended.clone(), stopped: true };
         if ended.seq == 0 {
@@ -51,6 +44,46 @@ impl Audit {
             }
         }
     }
+}
+
+/// Where an empty trail goes on that was moved aside; else where older files end, if there are some.
+fn before(path: &Path, known: &Known) -> Result<End, Option<u64>> {
+    let ended = &known.head;
+    let numbers = rotation::older(path).unwrap_or_default();
+    let youngest = numbers.into_iter().min().map(|number| older_path(path, number));
+    let last = youngest.and_then(|path| end_of(&path));
+    let found = last.as_ref().map(|last| last.head.seq);
+    let goes_on = |last: &End| {
+        // The last but one after a rotation, the last where the head was lost with the power.
+        last.head == *ended || known.synced.as_ref().is_some_and(|s| last.head == *s || ended.seq == 0)
+    };
+    last.filter(goes_on).ok_or(found)
+}
+
+/// What tells that an empty trail, or one that is not there, has held lines that are not beside it either; nothing for the
+/// first of all trails.
+///
+/// # Errors
+/// That, in our own words.
+pub(super) fn is_not_gone(path: &Path, known: &Known) -> Result<(), Fault> {
+    let Err(found) = before(path, known) else { return Ok(()) };
+    let is = if path.symlink_metadata().is_ok() { "is empty" } else { "is not there" };
+    let older = found.map(|seq| format!("older files beside it end with number {seq}"));
+    let texts = path.with_file_name(TEXTS);
+    let detail = match (known.head.seq, older) {
+        (0, None) if !texts.metadata().is_ok_and(|meta| meta.len() > 0) => return Ok(()),
+        (0, older) => {
+            let tells = older.unwrap_or_else(|| format!("{TEXTS} beside it has texts of commands"));
+            format!(
+                "{is}, though {tells}; how it ended is not known either, as its mark in the state directory is gone"
+            )
+        }
+        (ended, older) => {
+            let older = older.unwrap_or_else(|| "there is no older file beside it".to_owned());
+            format!("{is}, though lines up to number {ended} were written to it; {older}")
+        }
+    };
+    Err(Fault::new(GONE, detail))
 }
 
 /// Takes the group of a file of root's away.
@@ -140,6 +173,37 @@ mod tests {
         fs::remove_file(&older).unwrap();
         fs::remove_file(&trail).unwrap();
         assert_eq!(place.begins_anew(), Some(Entry::BegunAnew { found: None }));
+    }
+
+    #[test]
+    fn an_empty_trail_that_had_lines_is_told_from_the_first_of_all() {
+        let place = Place::new("empty");
+        let (trail, head) = (place.file("audit.jsonl"), place.file("head"));
+        let told = || {
+            let said = is_not_gone(&trail, &Known::found(&head).unwrap());
+            said.map_err(|fault| (fault.errno == GONE).then_some(fault.detail).unwrap()).err()
+        };
+        fs::create_dir_all(&place.0).unwrap();
+        assert_eq!(told(), None, "the first of all");
+        place.start();
+        let older = place.file("audit.jsonl.1");
+        fs::copy(&trail, &older).unwrap();
+        fs::write(&trail, "").unwrap();
+        assert_eq!(told(), None, "moved aside");
+        fs::rename(&older, place.file("away")).unwrap();
+        let written = "though lines up to number 1 were written to it; there is no older file beside it";
+        assert_eq!(told(), Some(format!("is empty, {written}")));
+        fs::remove_file(&trail).unwrap();
+        assert_eq!(told(), Some(format!("is not there, {written}")));
+        for name in ["head", "head.synced"] {
+            fs::remove_file(place.file(name)).unwrap();
+        }
+        // Of the texts there is none yet.
+        assert_eq!(told(), None);
+        fs::write(place.file(TEXTS), "{}\n").unwrap();
+        assert!(told().unwrap().starts_with("is not there, though commands.jsonl beside it has texts"));
+        fs::rename(place.file("away"), &older).unwrap();
+        assert!(told().unwrap().starts_with("is not there, though older files beside it end with number 1;"));
     }
 
     #[test]

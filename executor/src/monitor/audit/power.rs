@@ -12,7 +12,7 @@ use crate::{
 };
 use cordon_protocol::audit::{Entry, Head};
 use nix::errno::Errno;
-use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+use std::{fmt::Write as _, fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// Zero bytes that are looked through from the end of a file, at most: what a host writes before it reaches the disk is
 /// far less.
@@ -44,15 +44,29 @@ impl Audit {
             return None;
         }
         let (after, found) = (synced.seq, end.head.seq);
-        crate::log!(
-            "audit: the host went down before all was on the disk: what has a number after {after}, up to {found}, may be \
-             without its text"
-        );
-        if last > found {
-            crate::log!("audit: numbers after {found}, up to {last}, are lost");
-        }
+        crate::log!("audit: {}", what_is_lost(after, found, last));
         Some(Entry::Lost { after, found, known: last })
     }
+}
+
+/// In words: texts may be missing of what has a number after `after`, lines are there up to `found` and were up to `known`.
+fn what_is_lost(after: u64, found: u64, known: u64) -> String {
+    let numbers = |from: u64, to: u64| match from {
+        from if from == to => format!("number {from}"),
+        from => format!("numbers {from} to {to}"),
+    };
+    let mut said = "the host went down before all was on the disk".to_owned();
+    if found > after {
+        let _ = write!(said, "; {} may be without text", numbers(after + 1, found));
+    }
+    if known > found {
+        let is = if known == found + 1 { "is" } else { "are" };
+        let _ = write!(said, "; {} {is} lost", numbers(found + 1, known));
+    }
+    if found <= after && known <= found {
+        said.push_str("; no line or text is known to be lost");
+    }
+    said
 }
 
 /// Takes away what is behind the last whole line; whether there was something.
@@ -118,6 +132,19 @@ pub(super) fn piece(file: &File, start: u64, end: u64) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn what_is_lost_is_said_in_numbers_that_there_are() {
+        let said = |after, found, known| {
+            let said = what_is_lost(after, found, known);
+            said.strip_prefix("the host went down before all was on the disk; ").unwrap().to_owned()
+        };
+        assert_eq!(said(1, 1, 4), "numbers 2 to 4 are lost");
+        assert_eq!(said(1, 1, 2), "number 2 is lost");
+        assert_eq!(said(1, 2, 2), "number 2 may be without text");
+        assert_eq!(said(1, 3, 5), "numbers 2 to 3 may be without text; numbers 4 to 5 are lost");
+        assert!(said(1, 1, 1).starts_with("no line or text is known"));
+    }
 
     #[test]
     fn an_end_of_zeros_and_half_a_line_is_cut_off_and_any_other_is_left() {

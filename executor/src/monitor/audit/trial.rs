@@ -3,6 +3,7 @@
 
 use super::{
     Audit, TEXTS,
+    beginning::is_not_gone,
     ending::{self, last, named, tail},
     kept::Known,
 };
@@ -35,8 +36,8 @@ impl Audit {
         }
         reserve(self.kept.file(), 0).about("head of the audit trail")?;
         if self.trail.length() == 0 {
-            // Just moved aside.
-            return Ok(());
+            // Moved aside, or removed.
+            return is_not_gone(self.trail.path(), &Known { head: self.head.clone(), synced: None });
         }
         let path = self.trail.path();
         let end = tail(self.trail.file(), self.trail.length()).about(path.display())?;
@@ -62,7 +63,9 @@ impl Audit {
                 there.map_or(Ok(()), takes_files)?;
             }
         }
-        Ok(())
+        let empty = path.symlink_metadata().map_or(true, |meta| meta.len() == 0);
+        // Last, as it keeps nobody from writing.
+        if empty { is_not_gone(path, &Known::found(kept)?) } else { Ok(()) }
     }
 }
 

@@ -7,15 +7,15 @@ use crate::{
 };
 use nix::{
     errno::Errno,
-    fcntl::{self, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{self, AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, renameat},
     sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, unlinkat},
+    unistd::{UnlinkatFlags, linkat, unlinkat},
 };
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     path::{Component, Path},
 };
 
@@ -37,28 +37,53 @@ pub fn put(home: &Path, files: &[(&FileHead, &[u8])], mut room: Size) -> Result<
     })
 }
 
-/// A file that has just been made, and is empty.
+/// A file that is being written, and what is at its path is there until it is whole. It has no name till then: nothing is
+/// left of it where its process is ended.
 #[derive(Debug)]
 pub(super) struct Made {
     file: File,
     directory: OwnedFd,
     name: OsString,
+    /// It stands at its path already: this file system has no files without a name.
+    named: bool,
 }
 
 impl Made {
-    /// Writes what comes from there, up to `room` bytes; where that is more, the file is removed again.
+    /// Writes what comes from there, up to `room` bytes, and puts it in its place; of what is more, or cannot be written,
+    /// nothing is left.
     pub(super) fn fill(mut self, from: impl io::Read, room: u64) -> io::Result<()> {
-        let written = io::copy(&mut from.take(room.saturating_add(1)), &mut self.file)?;
-        if written <= room {
-            return Ok(());
+        let filled = match io::copy(&mut from.take(room.saturating_add(1)), &mut self.file) {
+            Ok(written) if written > room => Err(Errno::EDQUOT.into()),
+            Ok(_) if self.named => return Ok(()),
+            Ok(_) => self.appear().map_err(io::Error::from),
+            Err(error) => Err(error),
+        };
+        if filled.is_err() && self.named {
+            let _ = unlinkat(&self.directory, &*self.name, UnlinkatFlags::NoRemoveDir);
         }
-        let _ = unlinkat(&self.directory, &*self.name, UnlinkatFlags::NoRemoveDir);
-        Err(Errno::EDQUOT.into())
+        filled
+    }
+
+    /// Gives it its name, in place of what is there.
+    fn appear(&self) -> nix::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let name_it =
+            |name: &OsStr| linkat(AT_FDCWD, &own[..], &self.directory, name, AtFlags::AT_SYMLINK_FOLLOW);
+        match name_it(&self.name) {
+            Err(Errno::EEXIST) => {}
+            named => return named,
+        }
+        // No link takes another file's place. Whoever else writes here has a file of another number.
+        let beside = OsString::from(format!(".cordon-put-{}", fstat(&self.file)?.st_ino));
+        name_it(&beside)?;
+        renameat(&self.directory, &*beside, &self.directory, &*self.name).inspect_err(|_| {
+            let _ = unlinkat(&self.directory, &*beside, UnlinkatFlags::NoRemoveDir);
+        })
     }
 }
 
-/// A new file at a path below the workspace in place of whatever is there; missing directories are made. That gives and
-/// takes room.
+/// A new file for a path below the workspace, to take the place of whatever is there but a directory; missing directories
+/// are made. That gives and takes room.
 pub(super) fn create(home: &Path, path: &str, mode: u32, room: &mut Size) -> io::Result<Made> {
     let path = relative(path)?;
     let name = path.file_name().ok_or(Errno::EISDIR)?;
@@ -66,24 +91,34 @@ pub(super) fn create(home: &Path, path: &str, mode: u32, room: &mut Size) -> io:
     for part in path.parent().into_iter().flat_map(Path::components) {
         at = enter(&at, part.as_os_str(), room)?;
     }
-    if let Ok(before) = fstatat(&at, name, AtFlags::AT_SYMLINK_NOFOLLOW)
-        && before.st_nlink == 1
-    {
-        room.bytes = room.bytes.saturating_add(blocks(&before));
-        room.files = room.files.saturating_add(1);
+    if let Ok(before) = fstatat(&at, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        if SFlag::from_bits_truncate(before.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR {
+            return Err(Errno::EISDIR.into());
+        }
+        if before.st_nlink == 1 {
+            room.bytes = room.bytes.saturating_add(blocks(&before));
+            room.files = room.files.saturating_add(1);
+        }
     }
     take_one(room)?;
-    // A link or a pipe that is there is replaced, not followed or waited for.
-    match unlinkat(&at, name, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
     let own = Mode::S_IRUSR | Mode::S_IWUSR;
-    let file = openat2(&at, name, OpenHow::new().flags(flags).mode(own).resolve(within()))?;
+    let how = |flags: OFlag| {
+        OpenHow::new().flags(OFlag::O_WRONLY | OFlag::O_CLOEXEC | flags).mode(own).resolve(within())
+    };
+    let (file, named) = match openat2(&at, ".", how(OFlag::O_TMPFILE)) {
+        Err(Errno::EOPNOTSUPP) => {
+            // A link or a pipe that is there is replaced, not followed or waited for.
+            match unlinkat(&at, name, UnlinkatFlags::NoRemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            (openat2(&at, name, how(OFlag::O_CREAT | OFlag::O_EXCL))?, true)
+        }
+        opened => (opened?, false),
+    };
     // After the umask, which would take bits away.
     fchmod(&file, Mode::from_bits_truncate(mode & 0o777))?;
-    Ok(Made { file: file.into(), name: name.to_owned(), directory: at })
+    Ok(Made { file: file.into(), directory: at, name: name.to_owned(), named })
 }
 
 /// A regular file below the workspace, for reading. What only looks like one is refused without waiting.
@@ -107,11 +142,6 @@ pub(super) fn explain(error: &io::Error) -> String {
                 .to_owned()
         }
         Some(Errno::ELOOP) => "links lead to one another and to no file".to_owned(),
-        Some(Errno::EDQUOT) => {
-            "the workspace would hold more than its limit, named_workspace or named_workspace_files, and the file was removed again; remove \
-             others first, or raise the limit"
-                .to_owned()
-        }
         _ => error.to_string(),
     }
 }
@@ -198,9 +228,10 @@ mod tests {
         assert!(open(&home, "out/kept").is_err());
         assert!(open(&home, "file").is_err());
         // The link itself is what is replaced.
-        create(&home, "file", 0o644, &mut Size::ENDLESS.clone()).unwrap();
+        let made = |path: &str| create(&home, path, 0o644, &mut Size::ENDLESS.clone()).unwrap();
+        made("file").fill(io::empty(), 0).unwrap();
         assert!(fs::symlink_metadata(home.join("file")).unwrap().is_file());
-        create(&home, "in/new", 0o644, &mut Size::ENDLESS.clone()).unwrap();
+        made("in/new").fill(io::empty(), 0).unwrap();
         assert!(home.join("inside/new").exists() && open(&home, "in/new").is_ok());
         let left: Vec<_> = fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["kept"]);
@@ -209,5 +240,43 @@ mod tests {
         assert!(open(&home, "pipe").unwrap_err().to_string().contains("not a regular file"));
         fs::remove_dir_all(home).unwrap();
         fs::remove_dir_all(outside).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_stays_until_the_new_one_is_whole_and_of_one_that_fails_nothing_is_left() {
+        struct Broken(u8);
+        impl io::Read for Broken {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0 = self.0.checked_sub(1).ok_or(Errno::EIO)?;
+                Ok(buffer.len())
+            }
+        }
+        let home = home("whole");
+        let names = || {
+            let mut names: Vec<_> = fs::read_dir(&home).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let made = |path: &str| create(&home, path, 0o640, &mut Size::ENDLESS.clone()).unwrap();
+        fs::write(home.join("old"), "old").unwrap();
+        for path in ["old", "new"] {
+            let begun = made(path);
+            assert_eq!(fs::read(home.join("old")).unwrap(), b"old");
+            drop(begun);
+            assert!(made(path).fill(Broken(3), u64::MAX).is_err());
+            let over = made(path).fill(&b"longer"[..], 5).unwrap_err();
+            assert_eq!(over.raw_os_error(), Some(Errno::EDQUOT as i32));
+            assert_eq!(
+                (names(), fs::read(home.join("old")).unwrap()),
+                (vec!["inside".into(), "old".into()], b"old".into())
+            );
+        }
+        made("old").fill(&b"newer"[..], 5).unwrap();
+        assert_eq!(
+            (names(), fs::read(home.join("old")).unwrap()),
+            (vec!["inside".into(), "old".into()], b"newer".into())
+        );
+        assert_eq!(fs::metadata(home.join("old")).unwrap().permissions().mode() & 0o7777, 0o640);
+        fs::remove_dir_all(home).unwrap();
     }
 }

@@ -12,17 +12,22 @@ mod walk;
 pub use files::{DEFAULT_MODE, put};
 
 use super::plan::Place;
-use crate::{sealed::Work, sys::process::exit_now};
+use crate::{profile::Profile, sealed::Work, sys::process::exit_now};
+use nix::errno::Errno;
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd,
+    time::Duration,
 };
 use tree::{Measured, Size};
 
+/// Longest that a workspace is counted for whoever asks how much is in it.
+const MEASURE_TIME: Duration = Duration::from_secs(10);
+
 /// Does an errand with standard input and output as they are, and ends: with 0, or with 1 and a line on standard
 /// error. What is written takes at most `room`. Returns only for a program, which is none.
-pub fn perform(work: &Work, place: &Place, mut room: Size) {
+pub fn perform(work: &Work, profile: &Profile, place: &Place, mut room: Size) {
     let home = &place.home;
     let (about, done) = match work {
         Work::Program(_) => return,
@@ -32,13 +37,19 @@ pub fn perform(work: &Work, place: &Place, mut room: Size) {
             (&path[..], made.and_then(|made| made.fill(io::stdin(), room.bytes)))
         }
         Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
-        Work::Measure => ("the workspace", tree::measure(home, tree::COUNT_MAX).and_then(say)),
+        Work::Measure => {
+            ("the workspace", tree::measure_for(home, tree::COUNT_MAX, MEASURE_TIME).and_then(say))
+        }
         Work::Collect(patterns) => {
             ("collecting", output().and_then(|out| collect::collect(home, patterns, out)))
         }
     };
     if let Err(error) = &done {
-        let _ = writeln!(io::stderr(), "{about}: {}", files::explain(error));
+        let why = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EDQUOT) => profile.beyond_room(true),
+            _ => files::explain(error),
+        };
+        let _ = writeln!(io::stderr(), "{about}: {why}");
     }
     exit_now(i32::from(done.is_err()))
 }

@@ -1,12 +1,20 @@
 //! The size of a directory tree, counted without following a link and however deep it is.
 
+use cordon_protocol::Bytes;
 use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{AtFlags, OFlag, open, openat},
     sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
-use std::{collections::HashSet, ffi::CString, io, os::fd::OwnedFd, path::Path};
+use std::{
+    collections::HashSet,
+    ffi::CString,
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 /// Names that are looked at before the rest is taken to be endless: a tree can be changed while it is counted.
 pub const COUNT_MAX: u64 = 10_000_000;
@@ -44,6 +52,19 @@ pub struct Measured {
 /// # Errors
 /// The top cannot be opened, or something below it cannot be looked at that is neither gone nor closed.
 pub fn measure(top: &Path, most: u64) -> io::Result<Measured> {
+    measure_until(top, most, None)
+}
+
+/// As [`measure`], for so long. Landlock looks at every directory above one that is opened, so that a tree as deep as may be
+/// would take hours.
+///
+/// # Errors
+/// It could not be counted in that time.
+pub(super) fn measure_for(top: &Path, most: u64, time: Duration) -> io::Result<Measured> {
+    measure_until(top, most, Some((Instant::now() + time, time)))
+}
+
+fn measure_until(top: &Path, most: u64, end: Option<(Instant, Duration)>) -> io::Result<Measured> {
     let top = open(top, LISTED, Mode::empty())?;
     let own = fstat(&top)?;
     let empty = u64::try_from(own.st_blksize).unwrap_or(0);
@@ -54,6 +75,9 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Measured> {
     let mut levels =
         vec![Level { name: CString::default(), identity: identity(&own), pending: count.list(&at)? }];
     while count.found.size.files < most {
+        if let Some((_, time)) = end.filter(|(until, _)| Instant::now() >= *until) {
+            return Err(too_long(count.found.size, levels.len(), time));
+        }
         let Some(level) = levels.last_mut() else { break };
         at = match level.pending.pop() {
             Some(name) => {
@@ -67,7 +91,7 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Measured> {
             None => {
                 levels.pop();
                 let Some(above) = levels.last() else { break };
-                match known(openat(&at, "..", LISTED, Mode::empty()), above)? {
+                match known(openat(&at, "..", ABOVE, Mode::empty()), above)? {
                     Some(next) => next,
                     None => descend(&top, &mut levels)?,
                 }
@@ -77,7 +101,17 @@ pub fn measure(top: &Path, most: u64) -> io::Result<Measured> {
     Ok(count.found)
 }
 
+fn too_long(Size { bytes, files }: Size, depth: usize, time: Duration) -> io::Error {
+    let (bytes, time) = (Bytes(bytes), time.as_secs());
+    io::Error::other(format!(
+        "it is too much or too deep to be counted in {time} s: {bytes} in {files} files so far, {depth} directories \
+         deep; remove what is that deep"
+    ))
+}
+
 const LISTED: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
+/// Not to be read again.
+const ABOVE: OFlag = LISTED.union(OFlag::O_PATH);
 const DIRECTORY: OFlag = LISTED.union(OFlag::O_NOFOLLOW);
 /// Unit of `st_blocks` (stat(3type)), bytes.
 const BLOCK: u64 = 512;
@@ -259,6 +293,12 @@ mod tests {
         let python = std::process::Command::new("python3").args(["-c", script]).arg(&top).status().unwrap();
         assert!(python.success());
         assert_eq!(measure(&top, COUNT_MAX).unwrap().size.files, 200);
+        assert_eq!(measure_for(&top, COUNT_MAX, Duration::from_secs(600)).unwrap().size.files, 200);
+        let late = measure_for(&top, COUNT_MAX, Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            late.contains("to be counted in 0 s: ") && late.contains(" in 2 files so far, 1 directories"),
+            "{late}"
+        );
         fs::remove_dir_all(top).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     recording,
     server::{hint::Ran, refusal::shortened},
 };
-use cordon_protocol::{Bytes, Hint};
+use cordon_protocol::Hint;
 use nix::errno::Errno;
 
 /// Longest text of a launch step in a hint, characters.
@@ -36,15 +36,7 @@ pub(super) fn explain(outcome: &Outcome, asked: Asked<'_>) -> Hint {
         // Nor has the kernel said that a file is not as it was written.
         (false, _) if errno == Errno::EBADMSG => detail,
         (false, _) if is_beyond_room(outcome, ran) => {
-            let most = match ran.workspace() {
-                Some(_) => format!(
-                    "{} (named_workspace) or {} files (named_workspace_files)",
-                    Bytes(profile.named_workspace),
-                    profile.named_workspace_files
-                ),
-                None => format!("{} (workspace)", Bytes(profile.workspace)),
-            };
-            format!("{detail}: the workspace would hold more than {most}")
+            format!("{detail}: {}", profile.beyond_room(ran.workspace().is_some()))
         }
         (false, _) => format!("{detail}: {}", errno.desc()),
     };

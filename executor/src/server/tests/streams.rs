@@ -3,7 +3,8 @@
 use super::*;
 use crate::sealed::Work;
 use cordon_protocol::{Encoding, LimitName, RefusalCode};
-use std::{io::ErrorKind, time::Instant};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::{io::ErrorKind, os::fd::AsFd, time::Instant};
 
 fn streamed(text: &str) -> RunRequest {
     RunRequest { stream: true, ..line(text) }
@@ -183,6 +184,24 @@ fn input_for_a_command_that_never_reads_holds_the_client_and_its_close_is_seen()
     monitor.exit(command);
     assert_eq!(monitor.hear(), ToMonitor::Closed(client.connection));
     monitor.hear_nothing();
+    monitor.stop();
+}
+
+#[test]
+fn that_a_client_leaves_is_no_end_of_its_standard_input() {
+    let monitor = Monitor::start();
+    let (mut client, command) = monitor.running(with_stdin("cat"), 1);
+    client.started("0000000000000001");
+    client.send(&Request::Stdin(b"half".to_vec()));
+    let stdin = command.stdin.as_ref().unwrap();
+    (&*stdin).read_exact(&mut [0; 4]).unwrap();
+    drop(client.stream);
+    assert_eq!(monitor.hear(), ToMonitor::Cancel(command.connection));
+    // What comes from it would be taken for all there was.
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::ZERO), Ok(0));
+    monitor.exit(command);
+    assert_eq!(monitor.hear(), ToMonitor::Closed(client.connection));
     monitor.stop();
 }
 
