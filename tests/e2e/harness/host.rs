@@ -41,6 +41,11 @@ pub(crate) fn cgroup_mode() -> CgroupMode {
     mode
 }
 
+/// Whether this host is there for the tests alone, so that they may change what is the kernel's: `CORDON_TEST_OWN_KERNEL`.
+pub(crate) fn is_for_tests() -> bool {
+    std::env::var_os("CORDON_TEST_OWN_KERNEL").is_some()
+}
+
 /// Whether systemd runs this host (sd_booted(3)).
 pub(crate) fn has_systemd() -> bool {
     Path::new("/run/systemd/system").is_dir()

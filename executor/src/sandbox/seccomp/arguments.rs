@@ -274,6 +274,27 @@ pub(super) const MADVISE: Rule = Rule::Cases {
     otherwise: ALLOW,
 };
 
+/// Which limit, and where it stands: getting one is another matter.
+const CORE: &[u32] = &[libc::RLIMIT_CORE];
+const ALL_BITS: u32 = u32::MAX;
+const SETS: Test = Test::Pointer { argument: 2 };
+
+/// A core dump that goes to a program or a socket of the host (core_pattern(5)) is bounded by no limit but one: 1,
+/// which is what a command has. 0 would have the host start that program, as root, for whatever crashes. No program
+/// that forbids itself core dumps is to fail of that: there are none anyway.
+pub(super) const SETRLIMIT: Rule = Rule::Cases {
+    cases: &[Case { tests: &[Test::among(0, CORE)], verdict: Verdict::Ignore }],
+    otherwise: ALLOW,
+};
+/// One that asks for the old value as well would be told none.
+pub(super) const PRLIMIT64: Rule = Rule::Cases {
+    cases: &[
+        refuse(&[Test::among(1, CORE), SETS, Test::AnyBit { argument: 3, mask: ALL_BITS }], Errno::EPERM),
+        Case { tests: &[Test::among(1, CORE), SETS], verdict: Verdict::Ignore },
+    ],
+    otherwise: ALLOW,
+};
+
 const fn refuse(tests: &'static [Test], errno: Errno) -> Case {
     Case { tests, verdict: Verdict::Errno(errno) }
 }

@@ -1,10 +1,11 @@
 //! What a policy can say about one system call: a verdict, or a list of cases that look at its arguments.
 //!
-//! Every test looks at the low 32 bits of an argument and at nothing else. The arguments that the policy
-//! tests are `int` or `unsigned int` in the kernel, or flags that all lie in the low word (clone's
+//! A test of a value looks at the low 32 bits of an argument and at nothing else. The arguments that the policy
+//! tests so are `int` or `unsigned int` in the kernel, or flags that all lie in the low word (clone's
 //! `lower_32_bits(clone_flags)`, mmap's `MAP_*`): the kernel drops or ignores what a caller leaves in the
-//! upper half, so a comparison of 64 bits could be passed by with a dirty one (CVE-2019-10063). A pointer is
-//! never looked at: what it points to can change after the decision.
+//! upper half, so a comparison of 64 bits could be passed by with a dirty one (CVE-2019-10063). Of a
+//! pointer no more is asked than whether there is one, of all its bits: what it points to can change after the
+//! decision.
 
 use nix::errno::Errno;
 
@@ -15,11 +16,13 @@ pub enum Verdict {
     Allow,
     /// It fails with this errno and nothing has happened.
     Errno(Errno),
+    /// It seems to have succeeded and nothing has happened.
+    Ignore,
     /// The whole process ends with SIGSYS.
     KillProcess,
 }
 
-/// A question about the low 32 bits of one argument; `argument` is its position, 0 to 5.
+/// A question about one argument, mostly about its low 32 bits; `argument` is its position, 0 to 5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     /// The value, cut down to the bits of `mask`, is one of `values`.
@@ -37,6 +40,11 @@ pub enum Test {
         argument: u8,
         /// Bits asked for.
         mask: u32,
+    },
+    /// It is not null, of all 64 bits.
+    Pointer {
+        /// Position of the argument.
+        argument: u8,
     },
 }
 
@@ -72,7 +80,9 @@ impl Test {
     /// Position of the argument it looks at, 0 to 5.
     pub fn argument(&self) -> u8 {
         match self {
-            Self::Among { argument, .. } | Self::AnyBit { argument, .. } => *argument,
+            Self::Among { argument, .. } | Self::AnyBit { argument, .. } | Self::Pointer { argument } => {
+                *argument
+            }
         }
     }
 
@@ -84,6 +94,9 @@ impl Test {
                 low(*argument).is_some_and(|value| values.contains(&(value & mask)))
             }
             Self::AnyBit { argument, mask } => low(*argument).is_some_and(|value| value & mask != 0),
+            Self::Pointer { argument } => {
+                arguments.get(usize::from(*argument)).is_some_and(|value| *value != 0)
+            }
         }
     }
 }

@@ -153,7 +153,11 @@ pub static COMMAND: &[Group] = &[
         SYS_sched_getaffinity SYS_sched_setattr SYS_sched_getattr SYS_getpriority SYS_setpriority
         SYS_ioprio_set SYS_ioprio_get SYS_getcpu),
     group!(ALLOW, "limits of the command's own processes, never above the hard ones; init has another uid",
-        SYS_getrlimit SYS_setrlimit SYS_prlimit64 SYS_getrusage SYS_times),
+        SYS_getrlimit SYS_getrusage SYS_times),
+    group!(by::SETRLIMIT, "as above, but for RLIMIT_CORE, which stays 1: lowered to 0 a crash would start the host's core_pattern program",
+        SYS_setrlimit),
+    group!(by::PRLIMIT64, "as setrlimit, which glibc makes of it; reading any limit is allowed",
+        SYS_prlimit64),
     group!(by::PRCTL, "an allow-list of options that a program uses on itself",
         SYS_prctl),
     group!(by::ARCH_PRCTL, "glibc sets the thread pointer with it; the rest is an allow-list",

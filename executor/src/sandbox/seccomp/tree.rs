@@ -57,6 +57,8 @@ pub fn compile(policy: &Policy) -> Result<BpfProgram, FilterError> {
 pub(super) fn answer(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Allow => ALLOW,
+        // No errno is success.
+        Verdict::Ignore => ERRNO,
         Verdict::Errno(errno) => ERRNO | (errno as i32).unsigned_abs(),
         Verdict::KillProcess => KILL_PROCESS,
     }
@@ -113,7 +115,14 @@ impl Backwards {
     }
 
     fn test(&mut self, test: &Test, holds: Target, fails: Target) -> Target {
+        // The low word comes first in memory.
+        let (low, word) = (ARGUMENTS_AT + 8 * u32::from(test.argument()), 4);
         let question = match test {
+            Test::Pointer { .. } => {
+                let upper = self.branch(JUMP_ANY_BIT, u32::MAX, holds, fails);
+                let upper = self.load(low + word, upper);
+                self.branch(JUMP_ANY_BIT, u32::MAX, holds, upper)
+            }
             Test::AnyBit { mask, .. } => self.branch(JUMP_ANY_BIT, *mask, holds, fails),
             Test::Among { mask, values, .. } => {
                 let ask = |fails, value: &u32| self.branch(JUMP_EQUAL, *value, holds, fails);
@@ -121,8 +130,7 @@ impl Backwards {
                 if *mask == u32::MAX { first } else { self.push(AND, *mask, first) }
             }
         };
-        // The low word comes first in memory.
-        self.load(ARGUMENTS_AT + 8 * u32::from(test.argument()), question)
+        self.load(low, question)
     }
 
     fn load(&mut self, offset: u32, next: Target) -> Target {
