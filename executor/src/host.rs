@@ -202,7 +202,7 @@ fn namespace_layer(refused: Option<&str>, clone3: Result<(), Errno>) -> LayerRep
         return report("namespaces", Health::Ok, "pid, mount, ipc, uts and net were made", None);
     };
     let mut remedy =
-        "give the executor CAP_SYS_ADMIN, start it behind no filter that refuses unshare, setns or mount (in a \
+        "give the executor CAP_SYS_ADMIN and CAP_NET_ADMIN, start it behind no filter that refuses unshare, setns or mount (in a \
          container: run it on the host, or with the capability), and leave user.max_*_namespaces (sysctl) above 0"
             .to_owned();
     if clone3.is_err() {

@@ -208,6 +208,21 @@ fn commands_follow_one_another_faster_than_the_kernel_takes_scheduling_groups() 
 }
 
 #[test]
+fn a_network_that_cannot_be_set_up_is_found_out_at_the_start() {
+    // CAP_NET_ADMIN: namespaces could be made, and every launch would fail at the first use of one.
+    let executor = executor_after("import ctypes; ctypes.CDLL(None).prctl(24, 12, 0, 0, 0)");
+    let report = executor.report(&["--", "echo", "works"]);
+    assert_eq!(
+        (report.stdout.as_deref(), report.enforced.namespaces.len()),
+        (Some("works\n"), 0),
+        "{report:?}"
+    );
+    let layers = blocking::doctor(&executor.socket, "test").unwrap();
+    let found = layers.iter().find(|layer| layer.layer == "namespaces").unwrap();
+    assert!(found.detail.contains("loopback") && found.remedy.as_ref().unwrap().contains("CAP_NET_ADMIN"));
+}
+
+#[test]
 fn files_deeper_than_any_path_keep_no_executor_from_starting_again() {
     // Without CAP_SYS_ADMIN there are no namespaces, and a command's files lie on the host's disk.
     let mut executor = executor_after(WITHOUT_ADMIN);

@@ -125,6 +125,12 @@ fn without_one_controller_or_any_delegation_it_does_not_start() {
 fn without_landlock_seccomp_or_a_capability_it_does_not_start() {
     let host = Host::with_package();
     let cases = [
+        (
+            "namespaces",
+            "CapabilityBoundingSet=~CAP_NET_ADMIN",
+            "loopback interface of a network namespace could not be brought up",
+            "CAP_NET_ADMIN",
+        ),
         ("landlock", "SystemCallFilter=~landlock_create_ruleset", "no Landlock", "lsm= boot parameter"),
         (
             "seccomp",

@@ -9,6 +9,7 @@ use crate::{
         clone::{CloneOptions, Cloned, clone_process},
         mount::{Attributes, attach, clone_tree, new_filesystem, set_attributes},
         process::{Status, exit_now, wait},
+        socket::bring_up_loopback,
     },
 };
 use nix::{
@@ -21,18 +22,20 @@ use nix::{
 use std::{fs::File, os::fd::AsFd, path::Path};
 
 /// What may be refused of it, in the order in which it is tried, in words.
-const REFUSED: [&str; 5] = [
+const REFUSED: [&str; 6] = [
     "no network namespace could be made (unshare)",
+    "the loopback interface of a network namespace could not be brought up (CAP_NET_ADMIN)",
     "a network namespace could not be left again (setns)",
     "no process could be started in namespaces of its own (clone)",
     "the namespaces of a process could not be joined and left again (setns)",
     "nothing could be mounted in them",
 ];
 const MAKE: usize = 0;
-const LEAVE: usize = 1;
-const CLONE: usize = 2;
-const JOIN: usize = 3;
-const MOUNT: usize = 4;
+const LOOPBACK: usize = 1;
+const LEAVE: usize = 2;
+const CLONE: usize = 3;
+const JOIN: usize = 4;
+const MOUNT: usize = 5;
 
 /// What is refused of it, in words; none where everything was done.
 pub(super) fn refused() -> Option<&'static str> {
@@ -51,6 +54,7 @@ fn attempt() -> Result<(), usize> {
     let own = |name: &str| File::open(Path::new("/proc/self/ns").join(name));
     let (network, pids) = (own("net").map_err(|_| LEAVE)?, own("pid").map_err(|_| JOIN)?);
     unshare(CloneFlags::CLONE_NEWNET).map_err(|_| MAKE)?;
+    bring_up_loopback().map_err(|_| LOOPBACK)?;
     setns(network, CloneFlags::CLONE_NEWNET).map_err(|_| LEAVE)?;
 
     let (waits, held) = pipe2(OFlag::O_CLOEXEC).map_err(|_| CLONE)?;
