@@ -11,7 +11,11 @@ use crate::{
 };
 use nix::{
     fcntl::OFlag,
-    sys::{signal::Signal, statvfs::statvfs},
+    sys::{
+        resource::{Resource, setrlimit},
+        signal::Signal,
+        statvfs::statvfs,
+    },
     unistd::pipe2,
 };
 use std::{
@@ -22,8 +26,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest that a walk may take.
-const WALK_TIME: Duration = Duration::from_secs(20);
+/// Processor time that a walk may take, seconds: on a host that others keep busy it waits for its turn.
+const WALK_CPU: u64 = 20;
+/// Longest that it may take with all that it waits for.
+const WALK_TIME: Duration = Duration::from_secs(300);
 
 /// What a workspace may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +167,9 @@ impl Walk {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         let raw = write.as_raw_fd();
         let process = start_counting(owner, &[raw], move || {
+            if setrlimit(Resource::RLIMIT_CPU, WALK_CPU, WALK_CPU).is_err() {
+                return;
+            }
             // What is closed even to it is not known.
             if let Ok(Measured { size, closed: 0 }) = measure(path, most) {
                 let mut answer = [0; 16];

@@ -15,18 +15,18 @@ use crate::{
     sandbox::{
         errand::tree::Size,
         steps::{About, Fault},
-        storage::{make_for, start_deleting},
+        storage::{make_for, make_passage, start_deleting},
     },
     sys::{memfd, process::try_wait},
 };
 use cordon_protocol::limits;
 use std::{
     fmt::Write as _,
-    fs::{self, DirBuilder, File, Metadata, Permissions},
+    fs::{self, File, Metadata, Permissions},
     io::{self, Seek},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+        unix::fs::{MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     time::Instant,
@@ -34,7 +34,7 @@ use std::{
 
 /// Begins the names of those that are being deleted; no workspace's name begins with a dot.
 const DELETED: &str = ".deleted-";
-/// What its owner may do in a directory.
+/// Mode of a workspace.
 const OWNERS: u32 = 0o700;
 /// How often the deletion of one is tried before it is left to the next start.
 const TRIES: u32 = 10;
@@ -77,6 +77,12 @@ impl Workspaces {
     /// earlier monitor ended.
     pub fn new(state_dir: &Path, owner: &Account, floor: u64) -> Self {
         let base = state_dir.join("workspaces");
+        // What an earlier version made let everybody through.
+        if base.is_dir()
+            && let Err(fault) = make_passage(&base, owner)
+        {
+            crate::log!("{}: {}", fault.detail, fault.errno.desc());
+        }
         let mut deleting = Vec::new();
         for peer in fs::read_dir(&base).into_iter().flatten().flatten() {
             let left = fs::read_dir(peer.path()).into_iter().flatten().flatten();
@@ -121,19 +127,19 @@ impl Workspaces {
         let path = self.path(uid, name);
         let mut is_new = false;
         let mut made = || -> Result<Option<LaunchRefusal>, Fault> {
-            make_directory(&self.base)?;
+            make_passage(&self.base, &self.owner)?;
             if let Some(free) = self.lacks_space()? {
                 return Ok(Some(LaunchRefusal::DiskFull { free, floor: self.floor }));
             }
             match fs::symlink_metadata(&path) {
                 Ok(meta) if meta.is_dir() && meta.uid() == self.owner.uid() => {
-                    return open_to_owner(&path, &meta).map(|()| None);
+                    return give_back(&path, &meta).map(|()| None);
                 }
                 Ok(_) => return Err(Fault::new(nix::errno::Errno::ENOTDIR, path.to_string_lossy())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error).about(path.display()),
             }
-            make_directory(&self.base.join(uid.to_string()))?;
+            make_passage(&self.base.join(uid.to_string()), &self.owner)?;
             if self.names(uid)?.len() >= limits::WORKSPACES_PER_PEER {
                 return Ok(Some(LaunchRefusal::TooManyWorkspaces));
             }
@@ -356,22 +362,14 @@ impl Deleting {
     }
 }
 
-/// A directory that everybody may pass and only root may change.
-fn make_directory(path: &Path) -> Result<(), Fault> {
-    match DirBuilder::new().mode(0o711).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.about(path.display()),
-    }
-}
-
-/// Lets the owner in again where a command has closed its home to itself: nothing could run there any more. The
-/// directory is what `meta` says, as nobody but root can put another one in its place.
-fn open_to_owner(path: &Path, meta: &Metadata) -> Result<(), Fault> {
-    let mode = meta.mode() & 0o7777;
-    if mode & OWNERS == OWNERS {
+/// Makes it its owner's alone again where a command has changed that: closed to itself, nothing could run there any more,
+/// and nobody else has any business there. The directory is what `meta` says, as nobody but root can put another one in
+/// its place.
+fn give_back(path: &Path, meta: &Metadata) -> Result<(), Fault> {
+    if meta.mode() & 0o7777 == OWNERS {
         return Ok(());
     }
-    fs::set_permissions(path, Permissions::from_mode(mode | OWNERS)).about(path.display())
+    fs::set_permissions(path, Permissions::from_mode(OWNERS)).about(path.display())
 }
 
 #[cfg(test)]

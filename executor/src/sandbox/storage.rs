@@ -25,7 +25,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -47,7 +47,8 @@ impl Storage {
     pub fn make(parent: &Path, job: u64, owner: &Account, workspace: Option<&Path>) -> Result<Self, Fault> {
         let storage =
             Self { base: parent.join(format!("{job:016x}")), workspace: workspace.map(Path::to_owned) };
-        DirBuilder::new().recursive(true).mode(0o711).create(&storage.base).about(storage.base.display())?;
+        make_passage(parent, owner)?;
+        make_passage(&storage.base, owner)?;
         storage.own().iter().try_for_each(|path| make_for(path, owner))?;
         Ok(storage)
     }
@@ -107,6 +108,29 @@ impl Storage {
     pub fn start_cleaner(&self, owner: &Account, alone: bool) -> Result<OwnedFd, Fault> {
         start_as(owner, alone, || self.own().iter().for_each(|path| delete_content(path)))
     }
+}
+
+/// Who may go through a directory: root, and by its group the commands' user.
+const PASSAGE: u32 = 0o710;
+
+/// Makes a directory of root's through which the commands' user goes to what is its own, and nobody else: a command can
+/// make a program there that anybody may run and that runs as its owner (set-user-ID), which has to be out of reach.
+///
+/// # Errors
+/// The path that could not be made.
+pub fn make_passage(path: &Path, owner: &Account) -> Result<(), Fault> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other.about(path.display())?,
+    }
+    let meta = fs::symlink_metadata(path).about(path.display())?;
+    if meta.gid() != owner.gid() {
+        chown(path, None, Some(Gid::from_raw(owner.gid()))).about(path.display())?;
+    }
+    if meta.mode() & 0o7777 != PASSAGE {
+        fs::set_permissions(path, Permissions::from_mode(PASSAGE)).about(path.display())?;
+    }
+    Ok(())
 }
 
 /// Makes a directory that is the user's and nobody else's.

@@ -86,6 +86,27 @@ fn a_named_workspace_stays_and_a_private_one_goes() {
 }
 
 #[test]
+fn nobody_else_reaches_a_program_that_runs_as_whoever_left_it() {
+    let executor = Executor::start("");
+    // As a state directory lies on a real host: everything above it lets others through.
+    fs::set_permissions(executor.directory(), fs::Permissions::from_mode(0o711)).unwrap();
+    let state = executor.directory().join("state");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o711)).unwrap();
+    inside(&executor, "work", "cp /usr/bin/id .; chmod 6755 id; chmod 7755 .");
+    let program = directory(&executor, "work").join("id");
+    assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o6755);
+    let run_as = |uid: u32, gid: u32| {
+        let mut command = host::as_user(uid, gid, &[], "/bin/sh");
+        command.args(["-c", "exec \"$0\" -u"]).arg(&program);
+        process::run(command, &[])
+    };
+    let (user, group) = (host::uid_of("execuser"), host::gid_of("execuser"));
+    assert_eq!(run_as(user, group).text(), format!("{user}\n"), "the control");
+    let refused = run_as(54_106, 54_106);
+    assert!(refused.status != 0 && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+}
+
+#[test]
 fn what_is_mounted_there_is_no_way_to_gain_anything() {
     let executor = Executor::start("");
     inside(&executor, "work", "cp /usr/bin/id suid && chmod 4755 suid; ln -s /etc/shadow link; mkfifo pipe");

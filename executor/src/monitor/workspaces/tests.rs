@@ -21,7 +21,7 @@ fn a_workspace_is_made_once_and_kept_apart_by_peer() {
     let (other, _) = workspaces.open(1001, "work", CAPS).unwrap();
     assert!(path.join("file").exists() && !other.join("file").exists());
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
-    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o711);
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o710);
     for bad in ["", "..", "a/b", ".deleted-1"] {
         let refused = workspaces.open(1000, bad, CAPS).unwrap_err();
         assert!(matches!(refused, Unusable::Refused(LaunchRefusal::BadWorkspace)), "{bad}");

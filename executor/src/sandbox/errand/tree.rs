@@ -25,7 +25,7 @@ pub struct Size {
     /// Bytes on the disk; what has several names counts once, and of the top itself only what it takes beyond an empty
     /// directory, for its names.
     pub bytes: u64,
-    /// Files, directories and whatever else has an inode, the top itself not counted.
+    /// Names of files, directories and whatever else there is, the top itself not counted.
     pub files: u64,
 }
 
@@ -203,12 +203,13 @@ impl Count {
             // Where one cannot be looked at, none can.
             let Some(stat) = stat else { break };
             let is_directory = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+            // Every name counts, or endless ones of one file would make a count that never ends.
+            self.found.size.files += 1;
             if is_directory {
                 directories.push(name.to_owned());
             } else if stat.st_nlink > 1 && !self.linked.insert(identity(&stat)) {
                 continue;
             }
-            self.found.size.files += 1;
             self.found.size.bytes += blocks(&stat);
         }
         Ok(directories)
@@ -241,7 +242,7 @@ mod tests {
         symlink(top.join("elsewhere"), tree.join("link")).unwrap();
         let blocks = |path: &str| fs::symlink_metadata(tree.join(path)).unwrap().blocks() * BLOCK;
         let bytes = ["a", "a/b", "a/b/file", "link"].map(blocks).iter().sum();
-        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes, files: 4 });
+        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes, files: 5 });
         assert!(measure(&tree, 1).unwrap().size.files < 4);
         // The names of one file alone.
         let before = fs::metadata(&tree).unwrap().blocks();
@@ -249,7 +250,7 @@ mod tests {
             fs::hard_link(tree.join("again"), tree.join(format!("{number:0>200}"))).unwrap();
         }
         let grown = (fs::metadata(&tree).unwrap().blocks() - before) * BLOCK;
-        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes: bytes + grown, files: 4 });
+        assert_eq!(measure(&tree, COUNT_MAX).unwrap().size, Size { bytes: bytes + grown, files: 2005 });
         assert!(measure(&top.join("none"), 1).is_err());
         fs::remove_dir_all(top).unwrap();
     }
