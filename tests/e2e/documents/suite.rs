@@ -133,9 +133,15 @@ fn assert_all_are_modules(directory: &Path, of: &str) -> usize {
         }
         let is = |line: &str| line.trim_start_matches("pub(crate) ") == format!("mod {module};");
         assert!(whole.lines().any(is), "{}: not in {of}, so that nothing of it runs", path.display());
-        if directory.ends_with("escape") && fs::read_to_string(&path).unwrap().contains(" PROBES: ") {
+        let code = fs::read_to_string(&path).unwrap_or_default();
+        if directory.ends_with("escape")
+            && code.contains("[Probe] = &[\n    Probe {\n")
+            && module != "elsewhere"
+        {
             let listed = format!(" {module}::PROBES,");
             assert!(whole.contains(&listed), "{}: its PROBES are not in `probes()`", path.display());
+            let [tests, verdicts] = ["#[test]\n", "probe!();\n"].map(|text| code.matches(text).count());
+            assert_eq!(tests, verdicts, "{}: tests, and those that begin with probe!()", path.display());
         }
         seen += 1 + if below.exists() { assert_all_are_modules(&path, "mod.rs") } else { 0 };
     }
