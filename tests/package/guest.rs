@@ -1,5 +1,6 @@
 //! What the tests share: programs run to their end, the package in the state that a test starts from, the units.
 
+use cordon_tests::markdown::blocks;
 use serde_json::Value;
 use std::{
     fs,
@@ -49,6 +50,13 @@ pub(crate) fn newer_package() -> PathBuf {
 /// docs/install.md.
 pub(crate) fn page() -> String {
     fs::read_to_string(setting("CORDON_TEST_INSTALL_PAGE")).unwrap()
+}
+
+/// The lines for the shell on docs/install.md that have this word, for root, who needs no sudo.
+pub(crate) fn page_lines(word: &str) -> String {
+    let found: Vec<_> = blocks(&page(), "sh").into_iter().filter(|block| block.contains(word)).collect();
+    assert_eq!(found.len(), 1, "{word}: {found:?}");
+    found[0].replace("sudo ", "")
 }
 
 /// What a program came to.

@@ -46,7 +46,8 @@ fn only_the_monitor_has_capabilities_and_only_those_of_its_unit() {
     let _host = Host::with_package();
     let monitor = main_pid("cordon-executor");
     // capabilities(7), by number: what the unit lists.
-    let listed = [21_u32, 18, 12, 7, 6, 8, 5, 0, 1, 3, 23, 24].iter().fold(0_u64, |set, bit| set | 1 << bit);
+    let listed =
+        [21_u32, 18, 12, 7, 6, 8, 5, 0, 1, 2, 3, 23, 24].iter().fold(0_u64, |set, bit| set | 1 << bit);
     assert_eq!(status(monitor, "CapBnd"), format!("CapBnd: {listed:016x}"));
     assert_eq!(status(monitor, "CapEff"), format!("CapEff: {listed:016x}"));
     assert_eq!(status(monitor, "NoNewPrivs"), "NoNewPrivs: 1");

@@ -91,13 +91,19 @@ fn the_packaged_default_is_strict_and_the_host_has_every_layer() {
 }
 
 #[test]
-fn manual_pages_and_completions_are_there() {
+fn documents_and_completions_are_there() {
     let _host = Host::with_package();
     let listed = ok("dpkg-query -L cordon");
     for page in
         ["man1/cordon.1.gz", "man1/cordon-run.1.gz", "man8/cordon-executor.8.gz", "man8/cordon-gateway.8.gz"]
     {
         assert!(listed.contains(&format!("/usr/share/man/{page}")), "{page}: {listed}");
+    }
+    for page in ["README.md", "CHANGELOG.md", "install.md", "security.md", "escape.md"] {
+        assert!(
+            listed.lines().any(|line| line == format!("/usr/share/doc/cordon/{page}")),
+            "{page}: {listed}"
+        );
     }
     let shells = [
         "bash-completion/completions/cordon",

@@ -2,7 +2,7 @@
 
 use crate::guest::{
     ENABLE, Host, MEMBER, Running, UNITS, WITH_TOKEN, eventually, install, journal, main_pid, member,
-    newer_package, ok, package, post, processes, run_as, sandboxed, sh, state,
+    newer_package, ok, package, page_lines, post, processes, run_as, sandboxed, sh, state,
 };
 use serde_json::Value;
 
@@ -112,4 +112,19 @@ fn a_removal_leaves_nothing_running_a_reinstallation_goes_on_and_a_purge_leaves_
     assert_eq!(member("cordon run -- echo again"), "again");
     assert_ne!(ok("cat /var/lib/cordon/token"), token);
     assert_eq!(member("cordon workspace list --json"), "[]");
+}
+
+#[test]
+fn the_users_and_their_groups_go_as_the_page_says_and_come_again_with_the_package() {
+    let host = Host::with_package();
+    assert!(ok("getent group cordon").ends_with(&format!(":{MEMBER}")), "the control: a group with a member");
+    ok("apt-get purge -y cordon");
+    // The last line fails where the group has gone with its user.
+    sh(&page_lines("userdel"));
+    let users = "cordon cordon-exec cordon-init execuser";
+    assert_eq!(sh(&format!("getent passwd {users}; getent group {users}")).stdout, "");
+    drop(host);
+    let _host = Host::with_package();
+    assert_eq!(ok(&format!("getent passwd {users}; getent group {users}")).lines().count(), 8);
+    assert_eq!(member("cordon run -- id -un"), "execuser");
 }

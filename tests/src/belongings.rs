@@ -66,10 +66,19 @@ impl Belongings {
     }
 }
 
-/// Where a process has something mounted.
+/// Where a process has something mounted, but for what units of the host have there while they run.
 fn mounts(pid: i32) -> Vec<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    text.lines().filter_map(|line| line.split(' ').nth(4)).map(place).collect()
+    mounts_in(&fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default())
+}
+
+/// Where systemd mounts the credentials of each unit when it starts, and unmounts them with its end: in all mount
+/// namespaces, those of monitors among them. Nothing of Cordon's is mounted there.
+const CREDENTIALS: &str = "/run/credentials/";
+
+/// The same of a text as mountinfo has it (proc_pid_mountinfo(5)).
+fn mounts_in(text: &str) -> Vec<String> {
+    let places = text.lines().filter_map(|line| line.split(' ').nth(4));
+    places.filter(|path| !path.starts_with(CREDENTIALS)).map(place).collect()
 }
 
 /// A path. The roots of profiles are made anew, with another number, when /etc changes.
@@ -117,4 +126,18 @@ pub fn paths_below(directory: &Path) -> Vec<String> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mounts_in;
+
+    #[test]
+    fn mounts_are_all_but_the_credentials_of_units() {
+        let line = |path: &str| format!("36 35 98:0 / {path} rw,noatime shared:1 - tmpfs none rw\n");
+        let paths = ["/", "/run", "/run/cordon/roots/default17/usr", "/run/credentials", "/tmp", "/tmp"];
+        let text: String = paths.iter().map(|path| line(path)).collect();
+        let seen = mounts_in(&(text + &line("/run/credentials/systemd-tmpfiles-clean.service")));
+        assert_eq!(seen, ["/", "/run", "/run/cordon/roots/default/usr", "/run/credentials", "/tmp", "/tmp"]);
+    }
 }

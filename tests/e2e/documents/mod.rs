@@ -10,6 +10,7 @@ mod install;
 mod protocol;
 mod readme;
 mod security;
+mod suite;
 
 use std::{
     collections::BTreeSet,

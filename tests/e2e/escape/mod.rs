@@ -1,9 +1,10 @@
 //! The escape suite: for each way in which systems of this kind have been broken, a probe that tries it inside a
 //! sandbox, with the control that the same act succeeds where nothing stops it.
 //!
-//! A file here adds probes: its tests begin with [`probe!`], and its `PROBES` say of each what is tried and what
-//! stops it. A test elsewhere that proves a row begins with `probe!` too and stands in `elsewhere.rs`. Each test of
-//! a probe leaves a line of the kernel's table (see `verdict.rs`); docs/escape.md is made from `PROBES`.
+//! A file here adds probes: it is named below, twice, its tests begin with [`probe!`], and its `PROBES` say of each
+//! what is tried and what stops it. A test elsewhere that proves a row begins with `probe!` too and stands in
+//! `elsewhere.rs`. Each test of a probe leaves a line of the kernel's table (see `verdict.rs`); docs/escape.md is made
+//! from `PROBES`.
 
 mod acts;
 mod elsewhere;

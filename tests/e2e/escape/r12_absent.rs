@@ -1,7 +1,11 @@
 //! Row 12: files that would protect or rule the host if they were there, made by the command.
 
-use super::{Probe, acts::outside_as_user, probe};
-use crate::harness::{Executor, build::scratch, host, marker, shared};
+use super::{
+    Probe,
+    acts::{inside, outside_as_user, outside_in_a_copy},
+    probe,
+};
+use crate::harness::{Executor, build::scratch, host, marker};
 use std::{fs, os::unix::fs::chown, path::Path};
 
 pub(super) const PROBES: &[Probe] = &[
@@ -9,7 +13,7 @@ pub(super) const PROBES: &[Probe] = &[
         row: 12,
         test: "escape::r12_absent::files_that_rule_the_host_cannot_be_made",
         tried: "making files in /etc, /usr, /opt, /run and /boot that programs of the host would obey",
-        control: "a file of the command's own",
+        control: "the same by the same user, where the directories are open to it: in a root in memory; a file of the command's own",
         closed_by: "namespaces (read-only mounts), Landlock, owners",
     },
     Probe {
@@ -24,14 +28,35 @@ pub(super) const PROBES: &[Probe] = &[
 #[test]
 fn files_that_rule_the_host_cannot_be_made() {
     let _verdict = probe!();
-    let targets = "/etc/cordon /etc/cordon/x /etc/ld.so.preload /etc/profile.d/x.sh /usr/local/bin/x /etc/cron.d/x /opt/x \
+    let targets = "/etc/cordon/ /etc/cordon/x /etc/ld.so.preload /etc/profile.d/x.sh /usr/local/bin/x /etc/cron.d/x /opt/x \
                    /run/x /boot/x /etc/sudoers.d/x /usr/lib/systemd/system/x.service /.dockerenv /etc/nologin";
-    let script = format!(
-        "for f in {targets}; do (echo x > $f) 2>/dev/null && echo made $f; (mkdir $f) 2>/dev/null && echo made $f; \
-         done; touch ~/x && echo control"
+    let code = format!(
+        "for f in '{targets}'.split():\n  \
+         if not f.endswith('/') and t(open, f, 'w') == 0: print('made', f)\n  \
+         if t(os.mkdir, f.rstrip('/') + ('' if f.endswith('/') else '.d')) == 0: print('made', f)\n\
+         print(t(open, '/tmp/x', 'w'))"
     );
-    assert_eq!(shared().inside(&script), "control\n");
+    assert_eq!(inside(&code), "0\n");
     assert!(!Path::new("/usr/local/bin/x").exists() && !Path::new("/etc/ld.so.preload").exists());
+    let places = [
+        "/etc",
+        "/etc/profile.d",
+        "/etc/cron.d",
+        "/etc/sudoers.d",
+        "/usr/local/bin",
+        "/opt",
+        "/run",
+        "/boot",
+        "/usr/lib/systemd/system",
+        "/tmp",
+    ];
+    let made = outside_in_a_copy(&places, &code);
+    let expected = 2 * targets.split_whitespace().count() - 1;
+    assert_eq!(
+        made.lines().filter(|line| line.starts_with("made /")).count(),
+        expected,
+        "the control: {made}"
+    );
 }
 
 #[test]

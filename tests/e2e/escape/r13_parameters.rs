@@ -2,7 +2,7 @@
 
 use super::{
     Probe,
-    acts::{program, report_of},
+    acts::{outside_in_a_copy, program, report_of},
     probe,
 };
 use crate::harness::{
@@ -17,14 +17,14 @@ pub(super) const PROBES: &[Probe] = &[
         row: 13,
         test: "escape::r13_parameters::a_working_directory_gives_no_right_to_write_in_it",
         tried: "writing in the working directory that the request names: /usr/share, /etc, /, /dev, /proc/self",
-        control: "/tmp, where writing is allowed",
+        control: "the same by the same user, where the directories are open to it: in a root in memory; /tmp, where writing is allowed",
         closed_by: "namespaces (read-only mounts) and Landlock, made from the profile alone",
     },
     Probe {
         row: 13,
         test: "escape::r13_parameters::names_and_paths_of_a_request_stay_in_their_places",
         tried: "workspaces, profiles, files put in and patterns collected that are absolute or lead up",
-        control: "plain names",
+        control: "a program that opens such paths as they are, in such a root; plain names",
         closed_by: "checks of the request, by both halves",
     },
     Probe {
@@ -59,6 +59,14 @@ fn a_working_directory_gives_no_right_to_write_in_it() {
         assert_eq!(seen, "True True True True\n", "{cwd}");
         assert_eq!(same, enforced);
     }
+    let open = ["/usr/share", "/etc", "/usr/bin", "/opt", "/", "/dev", "/run", "/home"];
+    for cwd in open {
+        let seen = outside_in_a_copy(
+            &[&open[..], &["/usr", "/root"]].concat(),
+            &format!("os.chdir('{cwd}')\n{WRITE}"),
+        );
+        assert_eq!(seen, "False True False False\n", "the control: {cwd}");
+    }
     for cwd in ["/", "/dev", "/proc", "/proc/self", "/sys", "/run", "/home"] {
         if let Ok(report) = report_of(shared(), request(cwd)) {
             let (ended, wrote) = (report.ended_by, report.stdout.as_deref());
@@ -83,6 +91,10 @@ fn names_and_paths_of_a_request_stay_in_their_places() {
     for request in [put("plain"), named("plain"), under("default"), pattern("*")] {
         assert_eq!(report_of(lab(), request).unwrap().exit_code, Some(0), "the control");
     }
+    let opened = "os.chdir('/work')\nimport glob\nfor p in ('../x', '/etc/x', 'a/../../x', './../x'): \
+                  print(t(open, p, 'w'), len(glob.glob(p)), os.listdir('.'))";
+    let seen = outside_in_a_copy(&["/work", "/work/a", "/etc"], opened);
+    assert_eq!(seen, "0 1 ['a']\n".repeat(4), "the control");
     for up in ["../x", "/etc/x", "a/../../x", "..", "/", "./../x", "a\0b"] {
         for request in [put(up), named(up), under(up), pattern(up)] {
             if let Ok(report) = report_of(lab(), request.clone()) {

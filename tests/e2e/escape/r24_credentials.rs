@@ -23,7 +23,7 @@ pub(super) const PROBES: &[Probe] = &[
         row: 24,
         test: "escape::r24_credentials::nothing_that_is_shipped_opens_a_door",
         tried: "starting the gateway as it is shipped, with no token there, and looking for a token in the default configuration",
-        control: "with a token file it serves: `gateway::own`",
+        control: "with a token file it serves: `gateway::own::configured_hosts_and_origins_are_let_in`",
         closed_by: "a start that is refused",
     },
 ];

@@ -25,7 +25,7 @@ pub(crate) use probe;
 /// What is known at the end of a test: closed, and by what, unless it fails.
 pub(crate) struct Verdict {
     probes: Vec<Probe>,
-    by: Option<String>,
+    said: Option<String>,
 }
 
 impl Verdict {
@@ -34,12 +34,17 @@ impl Verdict {
         let name = function.trim_start_matches("e2e::").trim_end_matches("::here");
         let probes: Vec<_> = probes().into_iter().filter(|probe| probe.test == name).collect();
         assert!(!probes.is_empty(), "{name} is in no PROBES");
-        Self { probes, by: None }
+        Self { probes, said: None }
     }
 
     /// Another layer than usual stops it on this kernel.
     pub(crate) fn closed_by(&mut self, layer: impl Into<String>) {
-        self.by = Some(layer.into());
+        self.said = Some(format!("closed here by {}", layer.into()));
+    }
+
+    /// Nothing stops it on this kernel but this, which is under "What remains" in docs/escape.md.
+    pub(crate) fn open_but(&mut self, what: &str) {
+        self.said = Some(format!("open but for {what}"));
     }
 }
 
@@ -48,9 +53,9 @@ impl Drop for Verdict {
         let kernel = nix::sys::utsname::uname().unwrap();
         let release = kernel.release().to_string_lossy();
         for probe in &self.probes {
-            let verdict = match (thread::panicking(), &self.by) {
+            let verdict = match (thread::panicking(), &self.said) {
                 (true, _) => "OPEN, or the test failed".to_owned(),
-                (false, Some(layer)) => format!("closed here by {layer}"),
+                (false, Some(said)) => said.clone(),
                 (false, None) => format!("closed by {}", probe.closed_by),
             };
             let (row, test, abi) = (probe.row, probe.test, abi());
