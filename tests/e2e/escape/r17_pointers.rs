@@ -35,7 +35,7 @@ fn the_filter_asks_nobody_and_follows_no_pointer() {
     // Arguments are at 16 and up, 8 bytes each, low half first; the pointer to the instruction, at 8, is not looked at.
     // The one upper half is that of prlimit64's new value: whether there is one.
     let new_value = 16 + 2 * 8 + 4;
-    let argument = |at: u32| (16..64).contains(&at) && (at % 8 == 0 || at == new_value);
+    let argument = |at: u32| (16..64).contains(&at) && (at.is_multiple_of(8) || at == new_value);
     assert!(loads.iter().all(|at| *at == 0 || *at == 4 || argument(*at)), "{loads:?}");
     let answers: Vec<u32> =
         program.iter().filter(|op| op.code & 7 == 6).map(|op| op.k & 0xffff_0000).collect();
