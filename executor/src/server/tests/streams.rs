@@ -221,7 +221,7 @@ fn what_is_put_in_goes_on_in_pieces_and_only_the_clients_end_is_one() {
         }
         let sent = [&[3, 0, 0, 0], &b"one"[..], &[4, 0, 0, 0], b"more"].concat();
         let mut stdin = command.stdin.take().unwrap();
-        let mut read = Vec::new();
+        let mut read: Vec<u8> = Vec::new();
         while read.len() < sent.len() {
             let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
             assert_eq!(poll(&mut fds, 5000_u16), Ok(1), "{read:?}");
