@@ -51,6 +51,8 @@ pub(super) struct Wanted<'a> {
     pub(super) limits: AskedLimits,
     /// How long it has waited for something, of the time that it has.
     pub(super) waited: Duration,
+    /// It was cancelled while it waited.
+    pub(super) cancelled: bool,
 }
 
 impl Monitor {
@@ -71,12 +73,13 @@ impl Monitor {
         // The request, its text, and the files where there are some.
         let mut sealed = sealed.filter(|all| all.len() >= 2).ok_or(LaunchRefusal::BadRequestFile)?;
         let late = wanted.waited >= Duration::from_millis(limits.wall_ms);
-        if !late {
+        let over = late || wanted.cancelled;
+        if !over {
             self.check_concurrency(&plan, &peer)?;
         }
         let workspace = Some(wanted.workspace.clone()).filter(|name| !name.is_empty());
         let caps = caps_of(&plan.profile);
-        let opened = workspace.as_ref().filter(|_| !late);
+        let opened = workspace.as_ref().filter(|_| !over);
         let opened = opened.map(|name| self.resources.workspaces.open(peer.uid, name, caps)).transpose();
         let directory = match opened {
             _ if injected(WORKSPACE_STEP.0) => {
@@ -104,8 +107,11 @@ impl Monitor {
             Ok(directory) => directory,
             Err(failed) => return self.refuse_to_run(connection, id, &plan, &limits, &failed.into()),
         };
-        if late {
-            let outcome = late_outcome(&plan, wanted.waited, workspace.is_some());
+        if over {
+            let outcome = match wanted.cancelled {
+                true => cancelled_outcome(&plan, wanted.waited),
+                false => late_outcome(&plan, wanted.waited, workspace.is_some()),
+            };
             return self.tell_end(connection, id, &limits, plan.profile.concurrency, outcome);
         }
         let mut go = self.go(&plan, &limits, wanted.stdin, wanted.files);
@@ -289,4 +295,9 @@ fn late_outcome(plan: &Plan, waited: Duration, named: bool) -> Outcome {
         limits_hit: vec![LimitName::Wall],
         ..failed_outcome(plan, &nothing)
     }
+}
+
+/// The report of one that was cancelled before it was launched.
+fn cancelled_outcome(plan: &Plan, waited: Duration) -> Outcome {
+    Outcome { ended_by: EndedBy::Cancelled, limits_hit: Vec::new(), ..late_outcome(plan, waited, false) }
 }

@@ -44,6 +44,8 @@ pub(super) struct Arrived {
     fingerprints: Result<Fingerprints, Fault>,
     /// When it could first be looked at.
     pub(super) since: Instant,
+    /// Nobody wants it any more.
+    cancelled: bool,
 }
 
 impl Arrived {
@@ -72,6 +74,7 @@ struct Hashing {
     sealed: Option<Vec<OwnedFd>>,
     made: Vec<String>,
     next: Fingerprint,
+    cancelled: bool,
 }
 
 /// SHA-256 of one file, as far as it is made.
@@ -125,8 +128,8 @@ impl Hashing {
     }
 
     fn arrived(self, fingerprints: Result<Fingerprints, Fault>) -> Arrived {
-        let since = Instant::now();
-        Arrived { message: self.message, sealed: self.sealed, fingerprints, since }
+        let Self { message, sealed, cancelled, .. } = self;
+        Arrived { message, sealed, fingerprints, since: Instant::now(), cancelled }
     }
 }
 
@@ -163,8 +166,8 @@ impl Monitor {
         };
         let sealed = check_sealed(descriptors, launch_sizes(*files));
         let sealed = sealed.map_err(|others| self.keep(others)).ok();
-        let (made, next) = Default::default();
-        let mut hashing = Hashing { message, uid, sealed, made, next };
+        let (made, next, cancelled) = Default::default();
+        let mut hashing = Hashing { message, uid, sealed, made, next, cancelled };
         match hashing.go_on(AT_ONCE) {
             Some(fingerprints) => self.launch_or_postpone(hashing.arrived(fingerprints)),
             None => self.arriving.waiting.push(hashing),
@@ -176,6 +179,17 @@ impl Monitor {
         if let Some(arrived) = self.arriving.go_on() {
             self.launch_or_postpone(arrived);
         }
+    }
+
+    /// Cancels the connection's launch where it still waits: it is taken up in this turn, to be told its end. Whether there
+    /// was one.
+    pub(super) fn cancel_waiting(&mut self, connection: ConnectionId) -> bool {
+        let hashing = self.arriving.waiting.iter_mut();
+        let hashing = hashing.map(|hashing| (hashing.message.connection(), &mut hashing.cancelled));
+        let postponed = self.postponed.iter_mut();
+        let postponed = postponed.map(|arrived| (arrived.message.connection(), &mut arrived.cancelled));
+        let found = hashing.chain(postponed).find(|(other, _)| *other == Some(connection));
+        found.map(|(_, cancelled)| *cancelled = true).is_some()
     }
 
     /// When [`Self::launch_postponed`] is to be called at the latest.
@@ -195,16 +209,26 @@ impl Monitor {
     fn launch_or_postpone(&mut self, arrived: Arrived) {
         // What is refused is told so at once, and what has no more time that it is over.
         let in_time = self.time_is_over_at(&arrived).is_some_and(|at| at > Instant::now());
-        let may_wait = in_time && self.stopping.is_none();
+        let may_wait = in_time && !arrived.cancelled && self.stopping.is_none();
         if may_wait && (self.is_clearing_up() || self.awaits_look(&arrived)) {
             return self.postponed.push(arrived);
         }
         let waited = arrived.since.elapsed();
-        let Arrived { message, sealed, fingerprints, .. } = arrived;
+        let Arrived { message, sealed, fingerprints, cancelled, .. } = arrived;
         if let ToMonitor::Launch { connection, profile, workspace, stdin, files, adds, collect, limits } =
             message
         {
-            let wanted = Wanted { profile: &profile, workspace, stdin, files, adds, collect, limits, waited };
+            let wanted = Wanted {
+                profile: &profile,
+                workspace,
+                stdin,
+                files,
+                adds,
+                collect,
+                limits,
+                waited,
+                cancelled,
+            };
             if let Err(refusal) = self.launch(connection, wanted, sealed, fingerprints) {
                 self.refuse_launch(connection, profile, refusal);
             }
@@ -230,7 +254,8 @@ mod tests {
             collect: false,
             limits: AskedLimits::default(),
         };
-        Hashing { message, uid, sealed: Some(sealed), made: Vec::new(), next: Fingerprint::default() }
+        let next = Fingerprint::default();
+        Hashing { message, uid, sealed: Some(sealed), made: Vec::new(), next, cancelled: false }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | Launch | the connection is open and has launched nothing | checks everything again, launches |
 //! | Cancel, OutputExceeded | the connection's command lives | ends it |
+//! | Cancel | the connection's launch waits | ends it before it begins |
 //! | KillJob | the connection is open; the command is of the same uid | ends it |
 //! | Drained | the connection's command has ended | kills what is left |
 //! | Collect | the connection's command has ended, and it was to be collected from | ends what is left, collects |
@@ -77,7 +78,11 @@ impl Monitor {
         let named = message.connection();
         let connection = named.and_then(|number| self.connections.get(number)).map(|found| found.stage);
         let command = self.jobs.values().find(|job| Some(job.connection) == named).map(|job| job.stage);
-        if !is_allowed(&message, connection, command) {
+        if let ToMonitor::Cancel(number) = message
+            && self.cancel_waiting(number)
+        {
+            self.keep(descriptors);
+        } else if !is_allowed(&message, connection, command) {
             self.refuse(message);
             self.keep(descriptors);
         } else if matches!(message, ToMonitor::Launch { .. }) {

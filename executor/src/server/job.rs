@@ -23,7 +23,7 @@ use super::{
 use crate::{
     monitor::link::{ConnectionId, Outcome, ServiceCounts, ToMonitor},
     profile::Profile,
-    sealed::{self, SealedRequest, Work},
+    sealed::{self, CONTENT_END, SealedRequest, Work, piece_head},
     sys::memfd,
 };
 use cordon_protocol::{
@@ -35,6 +35,7 @@ use std::{
     cell::{Cell, RefCell},
     convert::Infallible,
     future::{Future, pending},
+    io,
     os::fd::OwnedFd,
     pin::pin,
     time::Duration,
@@ -109,7 +110,7 @@ pub(super) async fn run(
     let content = denied.tell(seal_content(&mut checked)).await?;
     // What was asked is in the memory files now, and nowhere else.
     frames.release();
-    let launched = launch(server, peer, &mut mailbox, &listed, &checked, content).await?;
+    let launched = launch(server, peer, socket, &mut mailbox, &listed, &checked, content).await?;
     frames.set_limit(INPUT_FRAME_MAX);
     let run = Run {
         server,
@@ -210,10 +211,12 @@ fn seal_content(checked: &mut CheckedRun<'_>) -> Result<Vec<OwnedFd>, Refusal> {
     Ok(descriptors)
 }
 
-/// Asks the monitor for the launch and waits for its answer, which does not wait for the sandbox.
+/// Asks the monitor for the launch and waits for its answer. That does not wait for the sandbox, but it may for others
+/// that put something into the workspace: a client that leaves meanwhile is reported, and its place is free with the answer.
 async fn launch(
     server: &Server,
     peer: &Peer,
+    socket: &Socket,
     mailbox: &mut UnboundedReceiver<Notice>,
     listed: &Listed<'_>,
     checked: &CheckedRun<'_>,
@@ -231,7 +234,15 @@ async fn launch(
     };
     listed.set_launching();
     server.send_with(launch, content).await;
-    match mailbox.recv().await {
+    let answer = tokio::select! {
+        biased;
+        answer = mailbox.recv() => answer,
+        () = socket.closed() => {
+            server.send(ToMonitor::Cancel(peer.connection)).await;
+            mailbox.recv().await
+        }
+    };
+    match answer {
         Some(Notice::Launched(launched)) => {
             listed.set_number(launched.job);
             Ok(launched)
@@ -278,7 +289,7 @@ impl Run<'_> {
         tokio::select! {
             biased;
             ended = command => ended,
-            never = self.serve_client(frames, input, checked.stdin) => match never {},
+            never = self.serve_client(frames, input, checked) => match never {},
         }
     }
 
@@ -326,8 +337,9 @@ impl Run<'_> {
         &self,
         mut frames: Frames,
         mut stdin: Option<pipe::Sender>,
-        mut more: bool,
+        checked: &CheckedRun<'_>,
     ) -> Infallible {
+        let mut more = checked.stdin;
         let violation = loop {
             let payload = match frames.next(self.socket).await {
                 Ok(Some(payload)) => payload,
@@ -340,12 +352,21 @@ impl Run<'_> {
                     if let Some(pipe) = &mut stdin {
                         tokio::select! {
                             // A command that has closed its standard input does not miss the rest.
-                            written = pipe.write_all(&data) => if written.is_err() { stdin = None },
+                            written = pass_on(pipe, &data, checked.adds) => if written.is_err() { stdin = None },
                             () = self.socket.closed() => break None,
                         }
                     }
                 }
-                Ok(Request::StdinEnd) if more => (more, stdin) = (false, None),
+                Ok(Request::StdinEnd) if more => {
+                    more = false;
+                    if let Some(pipe) = stdin.as_mut().filter(|_| checked.adds) {
+                        tokio::select! {
+                            _ = pipe.write_all(&CONTENT_END) => {}
+                            () = self.socket.closed() => break None,
+                        }
+                    }
+                    stdin = None;
+                }
                 Ok(other) => {
                     let expected = if more { "Stdin or StdinEnd" } else { "nothing but the close" };
                     break Some(out_of_order(&other, expected));
@@ -356,8 +377,17 @@ impl Run<'_> {
         if let Some(refusal) = violation {
             *self.violation.borrow_mut() = Some(refusal);
         }
-        // Its standard input stays open meanwhile: at its end, what was put so far would count as the whole.
+        // Its standard input stays open meanwhile: at its end, a program takes what came so far for the whole.
         self.cancel().await;
         pending().await
     }
+}
+
+/// Passes a piece of standard input on: as it is, or as one of a file's content.
+async fn pass_on(pipe: &mut pipe::Sender, data: &[u8], content: bool) -> io::Result<()> {
+    if content {
+        let Some(head) = piece_head(data) else { return Ok(()) };
+        pipe.write_all(&head).await?;
+    }
+    pipe.write_all(data).await
 }

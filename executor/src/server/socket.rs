@@ -158,6 +158,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_close_of_a_client_that_has_not_read_everything_is_seen() {
+        let (socket, client) = pair();
+        socket.write_all(b"unread").await.unwrap();
+        drop(client);
+        timeout(Duration::from_secs(5), socket.closed()).await.unwrap();
+        let reset = socket.read(&mut [0; 16]).await.unwrap_err();
+        assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
     async fn data_that_comes_after_watching_is_read() {
         let (socket, mut client) = pair();
         client.write_all(b"a").unwrap();

@@ -185,6 +185,7 @@ fn relative(path: &str) -> io::Result<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sealed::{CONTENT_END, Pieces, piece_head};
     use std::{
         fs,
         os::unix::fs::{PermissionsExt, symlink},
@@ -264,6 +265,9 @@ mod tests {
             assert_eq!(fs::read(home.join("old")).unwrap(), b"old");
             drop(begun);
             assert!(made(path).fill(Broken(3), u64::MAX).is_err());
+            // Whoever sent it has gone: that is no end.
+            let sent = [&piece_head(b"half").unwrap()[..], b"half"].concat();
+            assert!(made(path).fill(Pieces::new(&sent[..]), 5).is_err());
             let over = made(path).fill(&b"longer"[..], 5).unwrap_err();
             assert_eq!(over.raw_os_error(), Some(Errno::EDQUOT as i32));
             assert_eq!(
@@ -271,7 +275,9 @@ mod tests {
                 (vec!["inside".into(), "old".into()], b"old".into())
             );
         }
-        made("old").fill(&b"newer"[..], 5).unwrap();
+        // What goes before its pieces and after them takes no room.
+        let sent = [&piece_head(b"newer").unwrap()[..], b"newer", &CONTENT_END].concat();
+        made("old").fill(Pieces::new(&sent[..]), 5).unwrap();
         assert_eq!(
             (names(), fs::read(home.join("old")).unwrap()),
             (vec!["inside".into(), "old".into()], b"newer".into())

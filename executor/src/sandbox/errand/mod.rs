@@ -12,7 +12,11 @@ mod walk;
 pub use files::{DEFAULT_MODE, put};
 
 use super::plan::Place;
-use crate::{profile::Profile, sealed::Work, sys::process::exit_now};
+use crate::{
+    profile::Profile,
+    sealed::{Pieces, Work},
+    sys::process::exit_now,
+};
 use nix::errno::Errno;
 use std::{
     fs::File,
@@ -34,7 +38,7 @@ pub fn perform(work: &Work, profile: &Profile, place: &Place, mut room: Size) {
         Work::Nothing => ("nothing", Ok(())),
         Work::Write { path, mode } => {
             let made = files::create(home, path, *mode, &mut room);
-            (&path[..], made.and_then(|made| made.fill(io::stdin(), room.bytes)))
+            (&path[..], made.and_then(|made| made.fill(Pieces::new(io::stdin()), room.bytes)))
         }
         Work::Read { path } => (&path[..], files::open(home, path).and_then(|file| copy(file, output()?))),
         Work::Measure => {

@@ -20,6 +20,43 @@ fn a_client_that_leaves_ends_its_command() {
 }
 
 #[test]
+fn a_client_that_leaves_while_its_launch_waits_cancels_it_and_its_place_is_kept_until_the_answer() {
+    let monitor = Monitor::start();
+    for whole in [true, false] {
+        let mut client = monitor.ask(&Request::Run(Box::new(line("x"))));
+        let (launch, _descriptors) = monitor.hear_with();
+        let connection = client.connection;
+        assert_eq!(launch.connection(), Some(connection));
+        if whole {
+            client.stream = UnixStream::pair().unwrap().0;
+        } else {
+            half_close(&client);
+        }
+        assert_eq!(monitor.hear(), ToMonitor::Cancel(connection));
+        monitor.hear_nothing();
+        let ended = || nix::unistd::pipe().unwrap().0;
+        let launched = ToServer::Launched { connection, job: 1, output_bytes: 9, capture_bytes: 9 };
+        monitor.say(&launched, &[ended().as_fd(), ended().as_fd()]);
+        monitor.ended(connection, fixture::outcome(EndedBy::Cancelled));
+        // Its close may still be seen before its end.
+        let next = [monitor.hear(), monitor.hear()];
+        let drained = next.iter().position(|said| *said == ToMonitor::Drained(connection)).unwrap();
+        if !whole {
+            assert_eq!(client.report().ended_by, EndedBy::Cancelled);
+        }
+        if drained == 1 {
+            assert_eq!(
+                (&next[0], monitor.hear()),
+                (&ToMonitor::Cancel(connection), ToMonitor::Closed(connection))
+            );
+        } else {
+            assert_eq!(next[1], ToMonitor::Closed(connection));
+        }
+    }
+    monitor.stop();
+}
+
+#[test]
 fn a_client_that_leaves_while_output_is_stuck_ends_its_command() {
     let monitor = Monitor::start();
     let (client, mut command) = monitor.running(RunRequest { stream: true, ..line("yes") }, 1);

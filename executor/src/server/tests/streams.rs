@@ -206,6 +206,46 @@ fn that_a_client_leaves_is_no_end_of_its_standard_input() {
 }
 
 #[test]
+fn what_is_put_in_goes_on_in_pieces_and_only_the_clients_end_is_one() {
+    let monitor = Monitor::start();
+    let put = RunRequest {
+        stdin: true,
+        workspace: Some("work".to_owned()),
+        ..RunRequest::new(Action::Write { path: "file".to_owned(), mode: None })
+    };
+    for ends in [true, false] {
+        let (mut client, mut command) = monitor.running(put.clone(), 1);
+        client.started("0000000000000001");
+        for piece in [&b"one"[..], b"", b"more"] {
+            client.send(&Request::Stdin(piece.to_vec()));
+        }
+        let sent = [&[3, 0, 0, 0], &b"one"[..], &[4, 0, 0, 0], b"more"].concat();
+        let mut stdin = command.stdin.take().unwrap();
+        let mut read: Vec<u8> = Vec::new();
+        while read.len() < sent.len() {
+            let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, 5000_u16), Ok(1), "{read:?}");
+            let mut piece = [0; 16];
+            let length = stdin.read(&mut piece).unwrap();
+            read.extend(&piece[..length]);
+        }
+        assert_eq!(read, sent);
+        if ends {
+            client.send(&Request::StdinEnd);
+        } else {
+            drop(client.stream);
+            assert_eq!(monitor.hear(), ToMonitor::Cancel(command.connection));
+        }
+        monitor.exit(command);
+        let mut rest = Vec::new();
+        stdin.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, if ends { vec![0; 4] } else { Vec::new() });
+        assert_eq!(monitor.hear(), ToMonitor::Closed(client.connection));
+    }
+    monitor.stop();
+}
+
+#[test]
 fn input_that_the_command_does_not_want_is_thrown_away() {
     let monitor = Monitor::start();
     let (mut client, mut command) = monitor.running(with_stdin("true"), 1);
