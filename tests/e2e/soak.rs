@@ -108,7 +108,7 @@ fn what_is_left_over_is_seen() {
         ("files: ", true),
         ("gateway's descriptors: ", true),
         ("monitor's descriptors: ", true),
-        ("mounts: /mnt", true),
+        ("mounts elsewhere: /mnt", true),
         ("namespaces: ", true),
         ("processes: ", true),
         ("processes of the host with its mark: ", true),

@@ -26,7 +26,7 @@ pub(crate) fn at_rest(monitor: i32) -> Belongings {
 pub(crate) fn assert_restored(before: &Belongings, monitor: i32, what: &str) {
     let mut found = Belongings::of(monitor);
     let start = std::time::Instant::now();
-    while found != *before {
+    while !found.is_again(before) {
         assert!(start.elapsed() < stretched(PATIENCE), "{what}: {found:#?}\nis not {before:#?}");
         thread::sleep(std::time::Duration::from_millis(10));
         found = Belongings::of(monitor);

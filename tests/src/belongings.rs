@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+/// Kind of the mounts that are not below the monitor's state directory: its namespace began as its host's.
+const FROM_HOST: &str = "mounts elsewhere";
 /// Kinds of namespaces, as /proc/PID/ns names them.
 const NAMESPACES: [&str; 7] = ["mnt", "pid", "pid_for_children", "ipc", "uts", "net", "cgroup"];
 
@@ -19,7 +21,9 @@ impl Belongings {
     pub fn of(monitor: i32) -> Self {
         let processes = host::descendants(monitor);
         let mut found = Self::default();
-        found.add("mounts", mounts(monitor));
+        let (own, from_host) = mounts(monitor);
+        found.add("mounts", own);
+        found.add(FROM_HOST, from_host);
         let mut namespaces: BTreeSet<_> = processes.iter().flat_map(|pid| namespaces(*pid, &[])).collect();
         // While it fills its stock of network namespaces it is in one of them for a moment.
         namespaces.extend(self::namespaces(monitor, &["net"]));
@@ -50,6 +54,13 @@ impl Belongings {
         self.0.keys().map(String::as_str)
     }
 
+    /// Whether this is what there was: nothing more, and nothing less. Only what came from the host may be gone: a mount
+    /// leaves every namespace when its directory is removed where nothing is mounted on it (rmdir(2) in the host's).
+    pub fn is_again(&self, before: &Self) -> bool {
+        let gone = before.beyond(self);
+        self.beyond(before).is_empty() && gone.iter().all(|thing| thing.starts_with(FROM_HOST))
+    }
+
     /// What is here and not in `before`, each with its kind.
     pub fn beyond(&self, before: &Self) -> Vec<String> {
         let mut more = Vec::new();
@@ -66,19 +77,32 @@ impl Belongings {
     }
 }
 
-/// Where a process has something mounted, but for what units of the host have there while they run.
-fn mounts(pid: i32) -> Vec<String> {
-    mounts_in(&fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default())
+/// Where a monitor has something mounted: below its state directory, and elsewhere.
+fn mounts(pid: i32) -> (Vec<String>, Vec<String>) {
+    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let descriptors = host::descriptors(pid);
+    let state = descriptors.iter().find_map(|link| link.strip_suffix("/lock"));
+    sorted_out(&text, state.map(Path::new))
 }
 
 /// Where systemd mounts the credentials of each unit when it starts, and unmounts them with its end: in all mount
 /// namespaces, those of monitors among them. Nothing of Cordon's is mounted there.
 const CREDENTIALS: &str = "/run/credentials/";
 
-/// The same of a text as mountinfo has it (proc_pid_mountinfo(5)).
-fn mounts_in(text: &str) -> Vec<String> {
-    let places = text.lines().filter_map(|line| line.split(' ').nth(4));
-    places.filter(|path| !path.starts_with(CREDENTIALS)).map(place).collect()
+/// The mounts of a mountinfo (proc_pid_mountinfo(5)): below a directory, and elsewhere. Without what the host mounts
+/// meanwhile, which comes to its slaves.
+fn sorted_out(mountinfo: &str, state: Option<&Path>) -> (Vec<String>, Vec<String>) {
+    let (mut own, mut from_host) = (Vec::new(), Vec::new());
+    for fields in mountinfo.lines().map(|line| line.split(' ').collect::<Vec<_>>()) {
+        let Some(path) = fields.get(4) else { continue };
+        let optional = fields.iter().skip(6).take_while(|field| **field != "-");
+        if state.is_some_and(|state| Path::new(path).starts_with(state)) {
+            own.push(place(path));
+        } else if !path.starts_with(CREDENTIALS) && !optional.into_iter().any(|f| f.starts_with("master:")) {
+            from_host.push(place(path));
+        }
+    }
+    (own, from_host)
 }
 
 /// A path. The roots of profiles are made anew, with another number, when /etc changes.
@@ -130,14 +154,49 @@ pub fn paths_below(directory: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::mounts_in;
+    use super::*;
+
+    const MOUNTINFO: &str = "\
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+22 21 0:40 / /mnt/image/proc rw,nosuid - proc proc rw
+23 21 0:41 / /mnt/stick rw shared:7 master:3 - tmpfs none rw
+24 21 0:42 / /state/roots/default3 ro - tmpfs none ro
+25 24 8:1 /usr /state/roots/default3/usr ro master:3 - ext4 /dev/sda1 rw
+26 21 0:43 / /statement rw shared:9 - tmpfs none rw
+27 21 0:44 / /run/credentials rw - tmpfs none rw
+28 27 0:45 / /run/credentials/systemd-tmpfiles-clean.service ro,noatime shared:1 - tmpfs none rw
+";
+
+    fn with(mountinfo: &str) -> Belongings {
+        let (own, from_host) = sorted_out(mountinfo, Some(Path::new("/state")));
+        let mut found = Belongings::default();
+        found.add("mounts", own);
+        found.add(FROM_HOST, from_host);
+        found
+    }
+
+    /// Without the line that has this number.
+    fn less(number: &str) -> String {
+        let lines = MOUNTINFO.lines().filter(|line| !line.starts_with(number));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
 
     #[test]
-    fn mounts_are_all_but_the_credentials_of_units() {
-        let line = |path: &str| format!("36 35 98:0 / {path} rw,noatime shared:1 - tmpfs none rw\n");
-        let paths = ["/", "/run", "/run/cordon/roots/default17/usr", "/run/credentials", "/tmp", "/tmp"];
-        let text: String = paths.iter().map(|path| line(path)).collect();
-        let seen = mounts_in(&(text + &line("/run/credentials/systemd-tmpfiles-clean.service")));
-        assert_eq!(seen, ["/", "/run", "/run/cordon/roots/default/usr", "/run/credentials", "/tmp", "/tmp"]);
+    fn what_the_host_mounts_meanwhile_is_not_the_monitor_s() {
+        let (own, from_host) = sorted_out(MOUNTINFO, Some(Path::new("/state")));
+        assert_eq!(own, ["/state/roots/default/", "/state/roots/default/usr"]);
+        assert_eq!(from_host, ["/", "/mnt/image/proc", "/statement", "/run/credentials"]);
+    }
+
+    #[test]
+    fn of_mounts_only_the_host_s_may_be_gone() {
+        let before = with(MOUNTINFO);
+        for (number, again) in [("22", true), ("23", true), ("24", false), ("25", false)] {
+            assert_eq!(with(&less(number)).is_again(&before), again, "without {number}");
+        }
+        // Whatever has come, wherever, is the monitor's.
+        for number in ["22", "24", "25", "26"] {
+            assert!(!before.is_again(&with(&less(number))), "with {number} more");
+        }
     }
 }

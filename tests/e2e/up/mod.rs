@@ -158,10 +158,20 @@ fn where_the_port_is_taken_nothing_is_made() {
     assert!(ran.stderr.contains("another `cordon up` is running in this directory"), "{ran:?}");
 }
 
-/// Two at once where the users are missing, in a copy of /etc and an empty /run that nobody else sees.
-const TWO_AT_ONCE: &str = r#"
+/// Gives the rest of a script a copy of /etc and an empty /run that nobody else sees. useradd(8) of whoever else tests here
+/// makes and removes files in /etc while it has the lock of lckpwdf(3), so that is held meanwhile.
+const OWN_ETC: &str = r#"
 mount --make-rprivate /
-cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && mount -t tmpfs none /run || exit 9
+/usr/bin/python3 -c '
+import fcntl, os, subprocess, sys
+lock = os.open("/etc/.pwd.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+fcntl.lockf(lock, fcntl.LOCK_EX)
+sys.exit(subprocess.call(["cp", "-a", "/etc", sys.argv[1]]))
+' "$1/etc" && mount --bind "$1/etc" /etc && mount -t tmpfs none /run || exit 9
+"#;
+
+/// Two at once where the users are missing, in what [`OWN_ETC`] gives.
+const TWO_AT_ONCE: &str = r#"
 sed -i -E '/^(execuser|cordon|cordon-exec|cordon-init):/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
 for name in a b; do "$2" up --once --port 0 --dir "$1/$name" >"$1/$name.log" 2>&1 </dev/null & jobs="$jobs $!"; done
 for job in $jobs; do wait "$job" || { cat "$1"/*.log; exit 1; }; done
@@ -178,7 +188,7 @@ fn two_at_once_make_each_user_once() {
         let directory = open_directory();
         let mut command = process::tied(std::path::Path::new("unshare"));
         command
-            .args(["--mount", "bash", "-c", TWO_AT_ONCE, "two"])
+            .args(["--mount", "bash", "-c", &format!("{OWN_ETC}{TWO_AT_ONCE}"), "two"])
             .arg(directory.path())
             .arg(&programs().cordon);
         let ran = process::run(command, &[]);
@@ -186,11 +196,8 @@ fn two_at_once_make_each_user_once() {
     }
 }
 
-/// Users that cannot run commands, one that shares its group with another, and `--undo`, in a copy of /etc and an empty
-/// /run that nobody else sees.
+/// Users that cannot run commands, one that shares its group with another, and `--undo`, in what [`OWN_ETC`] gives.
 const OTHER_USERS: &str = r#"
-mount --make-rprivate /
-cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && mount -t tmpfs none /run || exit 9
 sed -i -E '/^(execuser|cordon|cordon-exec|cordon-init):/d' /etc/passwd /etc/group /etc/shadow /etc/gshadow
 echo 'e2e-shares:x:777:60::/:/bin/false' >>/etc/passwd
 echo 'e2e-zero:x:778:0::/:/bin/false' >>/etc/passwd
@@ -226,7 +233,7 @@ fn a_user_that_cannot_run_commands_is_named_before_anything_is_made_and_undo_tak
             "--mount-proc",
             "bash",
             "-c",
-            OTHER_USERS,
+            &format!("{OWN_ETC}{OTHER_USERS}"),
             "users",
         ])
         .arg(directory.path())
