@@ -63,11 +63,12 @@ fn collected_files_are_written_below_the_directory() {
         file("empty", 0o444, b""),
         file("b\x1b[2J", 0o644, b"x"),
     ];
-    let arguments = ["--collect", "**/*", "--collect", ".env", "--into", into.to_str().unwrap()];
+    let arguments =
+        ["--collect", "**/*", "--collect", ".env", "--collect", "out/", "--into", into.to_str().unwrap()];
     let (output, run) = collect(files, 0, &arguments);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
     assert!(output.stdout.is_empty());
-    assert_eq!(run.collect, ["**/*", ".env"]);
+    assert_eq!(run.collect, ["**/*", ".env", "out/"]);
     assert_eq!(fs::read(into.join("a.txt")).unwrap(), b"text\n");
     assert_eq!(fs::read(into.join("deep/er/b.bin")).unwrap(), b"\xff\0");
     let modes = ["a.txt", "deep/er/b.bin", "empty"].map(|name| mode(&into.join(name)));

@@ -115,8 +115,9 @@ fn file_entry(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+/// What it matches; one that ends in `/` stands for all that is in directories.
 fn pattern(text: &str) -> Result<String, String> {
-    source::check_path(text).map(|()| text.to_owned())
+    source::check_path(text.strip_suffix('/').unwrap_or(text)).map(|()| text.to_owned())
 }
 
 impl Args {
